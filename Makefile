@@ -1,0 +1,39 @@
+# On a machine with Python 3.11 or newer and make:  make demo, make test. Each sets up .venv by itself.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test lint bench clean
+
+.venv/.created:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Plackett needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv .venv
+	touch $@
+
+# What the demo needs: no torch.
+.venv/.demo: .venv/.created pyproject.toml constraints.txt
+	$(PIP) --editable '.[report]'
+	touch $@
+
+# Everything: torch, LightGBM and the tools.
+.venv/.dev: .venv/.created pyproject.toml constraints.txt
+	$(PIP) --editable '.[dev]'
+	touch $@ .venv/.demo
+
+demo: .venv/.demo
+	$(BIN)/plackett demo
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: .venv/.dev lint
+	$(BIN)/python -m pytest -q
+
+bench: .venv/.dev
+	$(BIN)/python benchmarks/likelihood.py
+
+clean:
+	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,48 @@
+"""Plackett: learning to rank with the Plackett-Luce model from tied and partial feedback.
+
+Names are loaded when first used, so `import plackett` is fast and needs neither numba nor torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from plackett.distribution import PlackettLuce as PlackettLuce
+    from plackett.environment import show_versions as show_versions
+    from plackett.likelihood import PartitionDerivatives as PartitionDerivatives
+    from plackett.likelihood import partition_derivatives as partition_derivatives
+    from plackett.likelihood import partition_log_likelihood as partition_log_likelihood
+    from plackett.likelihood import preference_log_probability as preference_log_probability
+    from plackett.threads import get_num_threads as get_num_threads
+    from plackett.threads import set_num_threads as set_num_threads
+
+_HOME = {
+    "PartitionDerivatives": "likelihood",
+    "PlackettLuce": "distribution",
+    "get_num_threads": "threads",
+    "partition_derivatives": "likelihood",
+    "partition_log_likelihood": "likelihood",
+    "preference_log_probability": "likelihood",
+    "set_num_threads": "threads",
+    "show_versions": "environment",
+}
+_MODULES = ("data", "errors", "likelihood", "lists", "report", "threads")
+
+__all__ = ["__version__", *_HOME, *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(f"plackett.{_HOME[name]}"), name)
+    elif name in _MODULES:
+        value = import_module(f"plackett.{name}")
+    else:
+        raise AttributeError(f"module 'plackett' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

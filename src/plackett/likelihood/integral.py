@@ -1,0 +1,437 @@
+"""One tier against everything below it: log P(S > R) with its first and second derivatives, in compiled code.
+
+With l_i = w_i - w_R and a_i = exp(l_i),
+
+    P = integral exp(f(y)) dy,   f(y) = y - t + log T(y),   t = e^y,   T(y) = prod_i (1 - exp(-a_i t))
+
+(the substitution u = exp(-e^y) in the integral over u of prod (1 - u^{a_i}), which is also the exact treatment of tied
+times in Cox regression: Kalbfleisch and Prentice 1973, DeLong, Guirguis and So 1994). When only the first r places of
+the tier count, T is the probability that at least r items of S have a utility above the threshold, see `cutoff`.
+
+f is concave and the integrand entire, so the trapezoid rule with spacing h converges exponentially. Shifting the line
+of integration by an angle theta multiplies the integrand near y by about exp(kappa theta^2 / 2), kappa = -f''(y), and
+the error by exp(-2 pi theta / h); `_spacing` chooses h by this and `_needed_spacing` checks it, node by node. No number
+of nodes is fixed anywhere.
+
+Derivatives come from the same nodes. With q the normalised integrand, E over q, z_i = a_i t, phi_i = z_i / expm1(z_i):
+
+    d log P / d l_i     = g_i = E[phi_i]
+    -d2 log P / d l_i^2 = g_i^2 - g_i + E[phi_i z_i]
+    d2 log P / d s^2    = Var[t] - E[t]        when all l_i move together by s
+
+The second line is the design's E[phi (1 - z - phi)] + Var[phi] with phi^2 cancelled. In the third, moving all l_i by s
+moves T(y) to T(y + s), so the derivatives can be put on the weight exp(y - e^y), which leaves no sum over items.
+"""
+
+import math
+
+from plackett.compilation import inner, inner_sum, used_once
+from plackett.likelihood.cutoff import log_tail_probabilities, tail_moments
+from plackett.likelihood.elementary import (
+    bits_of_float64,
+    expm1_nonpositive,
+    float64_from_bits,
+)
+
+MOST_NODES = 16384
+LARGEST_CLOSED_FORM = 6
+
+# No line of integration is moved further than this: at pi / 2 the integrand stops decaying.
+_LARGEST_ANGLE = 1.25
+# Below this z the Gaussian estimate of an item's factor is as good as exact, above it is too cautious.
+_CLIFF = 3.0
+# Nodes beyond the point where f has dropped by `depth`, in nats. To the right the second moment of t is summed, whose
+# integrand is t^2 larger; the tail there is double exponential, so that this costs at most two nodes.
+_LEFT_MARGIN, _RIGHT_MARGIN = 1.0, 6.0
+# exp(690) times the largest t stays finite; above it 1 - exp(-a t) is 1 at every node.
+_LARGEST_LOG_ODDS = 690.0
+_MANTISSA = (1 << 52) - 1
+_EXPONENT_OF_ONE = 1023 << 52
+_LN2 = 0.6931471805599453
+
+
+@inner
+def decay_rate(z):
+    """phi(z) = z / expm1(z) for z > 0: the slope of log(1 - exp(-z)) in log z, from 1 at 0 down to 0."""
+    e = expm1_nonpositive(-z)
+    return -z * (1.0 + e) / e
+
+
+@inner_sum
+def _slope_and_curvature(a, n, deep, t):
+    """f' and -f'' at one point; `deep` items have z = 0 and slope 1."""
+    slope = 1.0 - t + deep
+    curvature = t
+    for i in range(n):
+        z = a[i] * t
+        phi = decay_rate(z)
+        slope += phi
+        curvature += phi * (z + phi - 1.0)
+    return slope, curvature
+
+
+@inner
+def _mode(a, n, deep):
+    """A point within a tenth of a standard deviation of the maximum of f, and the curvature there."""
+    low = 0.0
+    high = math.log(n + deep + 1.0)
+    guess = 1.0 + deep
+    for i in range(n):
+        guess += 1.0 / (1.0 + a[i] * 0.5 * (1.0 + n))
+    y = min(math.log(guess), high)
+    curvature = 1.0
+    for _ in range(60):
+        slope, curvature = _slope_and_curvature(a, n, deep, math.exp(y))
+        if slope * slope < 0.01 * curvature:
+            break
+        if slope > 0.0:
+            low = y
+        else:
+            high = y
+        y += slope / curvature
+        if not low < y < high:
+            y = 0.5 * (low + high)
+    return y, curvature
+
+
+@inner
+def _log_products(a, n, t, first, last, log_product, exponent):
+    """log prod_i (1 - exp(-a_i t_k)) for the nodes first..last, with one logarithm a node.
+
+    Products are kept as mantissa * 2^exponent. Four factors of at least exp(-100) each fit between two normalisations.
+    """
+    for k in range(first, last):
+        log_product[k] = 1.0
+        exponent[k] = 0
+    for i in range(n):
+        rate = a[i]
+        for k in range(first, last):
+            log_product[k] *= -expm1_nonpositive(-rate * t[k])
+        if i % 4 == 3:
+            for k in range(first, last):
+                bits = bits_of_float64(log_product[k])
+                exponent[k] += (bits >> 52) - 1023
+                log_product[k] = float64_from_bits((bits & _MANTISSA) | _EXPONENT_OF_ONE)
+    for k in range(first, last):
+        log_product[k] = math.log(log_product[k]) + exponent[k] * _LN2
+
+
+@inner_sum
+def _moments(a, n, t, q, first, last, phi_mean, phi_z_mean):
+    """E[phi_i] and E[phi_i z_i] for every item."""
+    for i in range(n):
+        rate = a[i]
+        mean = 0.0
+        z_mean = 0.0
+        for k in range(first, last):
+            z = rate * t[k]
+            weighted = q[k] * decay_rate(z)
+            mean += weighted
+            z_mean += weighted * z
+        phi_mean[i] = mean
+        phi_z_mean[i] = z_mean
+
+
+@inner
+def _spacing(curvature, depth):
+    """The largest h with 2 pi theta / h - curvature theta^2 / 2 >= depth for some theta up to the largest angle."""
+    angle = min(math.sqrt(2.0 * depth / curvature), _LARGEST_ANGLE)
+    return 2.0 * math.pi * angle / (depth + 0.5 * curvature * angle * angle)
+
+
+@inner
+def _reach(t, depth):
+    """How far from the mode, to the left and to the right, f has certainly dropped by `depth` and the margin.
+
+    By concavity f falls by at least t (e^d - 1 - d) at distance d to the right of the mode and t (d - 1 + e^-d) to the
+    left of it, t taken at the mode. Both are convex, so Newton's method from too large a d comes down to the root.
+    """
+    left_ratio = (depth + _LEFT_MARGIN) / t
+    right_ratio = (depth + _RIGHT_MARGIN) / t
+    left = left_ratio + 1.0
+    right = min(math.sqrt(2.0 * right_ratio), math.log1p(right_ratio) + 2.0)
+    for _ in range(4):
+        decay = math.exp(-left)
+        left -= (left - 1.0 + decay - left_ratio) / (1.0 - decay)
+        growth = math.exp(right)
+        right -= (growth - 1.0 - right - right_ratio) / (growth - 1.0)
+    return left, right
+
+
+@inner
+def _spacing_on_a_cliff(slope, z, t, depth):
+    """As `_spacing` for a node at which items well above the rest begin to fall behind.
+
+    There log T = -sum exp(-z_i), which an angle theta turns into -loss e^{z (1 - cos theta)} cos(z sin theta), where
+    loss = -log T and slope = loss z is its slope in y. The integrand grows by little more than the loss, where the
+    Gaussian estimate has no bound.
+    """
+    best = 0.0
+    loss = slope / z
+    angle = _LARGEST_ANGLE
+    for _ in range(12):
+        swing = min(z * math.sin(angle), math.pi)
+        growth = loss * (1.0 - math.exp(min(z * (1.0 - math.cos(angle)), 100.0)) * math.cos(swing))
+        growth = max(growth, 0.0) + 0.5 * t * angle * angle
+        best = max(best, 2.0 * math.pi * angle / (depth + growth))
+        angle *= 0.8
+    return best
+
+
+@inner
+def _needed_spacing(nodes, deep, first, last, top, h, depth):
+    """The spacing that the nodes ask for, at most h, and the logarithm of the estimated relative error with h.
+
+    Each node contributes exp(f - top) times the factor by which the rule with spacing h misses a peak of the local
+    curvature. Slope and curvature of f are read off from differences.
+    """
+    t, f = nodes[1], nodes[2]
+    needed = h
+    log_error = -math.inf
+    for k in range(first + 1, last - 1):
+        remaining = depth - (top - f[k])
+        if remaining > 0.0:
+            curvature = max((2.0 * f[k] - f[k - 1] - f[k + 1]) / (h * h), 1e-3)
+            angle = min(2.0 * math.pi / (h * curvature), _LARGEST_ANGLE)
+            gain = 2.0 * math.pi * angle / h - 0.5 * curvature * angle * angle
+            if gain < remaining:
+                local = _spacing(curvature, remaining)
+                # For log T = -loss the slope is loss z and the curvature loss (z^2 - z); large z means a cliff.
+                slope = (f[k + 1] - f[k - 1]) / (2.0 * h) - (1.0 + deep) + t[k]
+                z = 1.0 + max(curvature - t[k], 0.0) / max(slope, 1e-300)
+                if z > _CLIFF:
+                    local = max(local, _spacing_on_a_cliff(slope, z, t[k], remaining))
+                needed = min(needed, local)
+                gain = min(remaining * local / h, remaining)
+            log_error = max(log_error, remaining - depth - gain)
+    return needed, log_error
+
+
+@inner
+def _log_integrand(a, log_odds, n, deep, places, first, last, nodes, exponent):
+    """Fill t and f for the nodes first..last whose y is set."""
+    y, t, f = nodes[0], nodes[1], nodes[2]
+    for k in range(first, last):
+        t[k] = math.exp(y[k])
+    if places == n + deep:
+        _log_products(a, n, t, first, last, f, exponent)
+    else:
+        log_tail_probabilities(log_odds, n + deep, places, t, first, last, f)
+    for k in range(first, last):
+        f[k] += (1.0 + deep) * y[k] - t[k] if places == n + deep else y[k] - t[k]
+
+
+@inner
+def _mode_of_cutoff(log_odds, n, places, nodes, exponent):
+    """As `_mode`, by a look at 24 points of the interval [0, log(places + 1)] that holds it, and a little around."""
+    points = 24
+    y, f = nodes[0], nodes[2]
+    width = math.log(places + 1.0) + 1.0
+    for k in range(points):
+        y[k] = -0.5 + width * k / (points - 1)
+    _log_integrand(log_odds, log_odds, n, 0, places, 0, points, nodes, exponent)
+    best = 1
+    for k in range(2, points - 1):
+        if f[k] > f[best]:
+            best = k
+    step = width / (points - 1)
+    return y[best], max((2.0 * f[best] - f[best - 1] - f[best + 1]) / (step * step), 1.0)
+
+
+@used_once
+def _trapezoid(a, log_odds, n, deep, places, depth, nodes, exponent):
+    """Choose the nodes and weigh them: (log P less the deep items' log odds, first node, last node, log error).
+
+    Rows of `nodes` become y, t, f and the normalised weights q.
+    """
+    y, f, q = nodes[0], nodes[2], nodes[3]
+    if places == n + deep:
+        mode, curvature = _mode(a, n, deep)
+    else:
+        mode, curvature = _mode_of_cutoff(log_odds, n, places, nodes, exponent)
+    h = _spacing(curvature, depth)
+    left, right = _reach(math.exp(mode), depth)
+    last = MOST_NODES
+    for _ in range(8):
+        steps_right = math.ceil(right / h)
+        most_steps_left = min(math.ceil(left / h), MOST_NODES - 1 - steps_right)
+        centre = last - 1 - steps_right
+        # The bound on the left end is far too wide where items are well above the rest: go there in strides.
+        reached = centre - min(most_steps_left, 16)
+        for k in range(reached, last):
+            y[k] = mode + (k - centre) * h
+        _log_integrand(a, log_odds, n, deep, places, reached, last, nodes, exponent)
+        top = f[reached]
+        for k in range(reached, last):
+            top = max(top, f[k])
+        while f[reached] > top - depth - _LEFT_MARGIN and reached > centre - most_steps_left:
+            until = reached
+            reached = max(reached - 16, centre - most_steps_left)
+            for k in range(reached, until):
+                y[k] = mode + (k - centre) * h
+            _log_integrand(a, log_odds, n, deep, places, reached, until, nodes, exponent)
+            for k in range(reached, until):
+                top = max(top, f[k])
+        needed, log_error = _needed_spacing(nodes, deep, reached, last, top, h, depth)
+        if needed > 0.95 * h:
+            break
+        h = max(0.98 * needed, 0.25 * h)
+    first = reached
+    while first < last - 1 and f[first] < top - depth - _LEFT_MARGIN:
+        first += 1
+    while last - 1 > first and f[last - 1] < top - depth - _RIGHT_MARGIN:
+        last -= 1
+    total = 0.0
+    for k in range(first, last):
+        q[k] = math.exp(f[k] - top)
+        total += q[k]
+    for k in range(first, last):
+        q[k] /= total
+    return top + math.log(total * h), first, last, log_error
+
+
+@used_once
+def _by_quadrature(log_odds, n, places, depth, order, nodes, exponent, work, gradient, curvature):
+    a = work[0]
+    # With z below 1e-17 at every node an item's factor is z itself: its logarithm leaves the integral.
+    threshold = -40.0 - math.log(n + 50.0)
+    shallow = 0
+    deep_log_odds = 0.0
+    if places == n:
+        for i in range(n):
+            if log_odds[i] > threshold:
+                a[shallow] = math.exp(min(log_odds[i], _LARGEST_LOG_ODDS))
+                shallow += 1
+            else:
+                deep_log_odds += log_odds[i]
+    else:
+        shallow = n
+    deep = n - shallow
+    value, first, last, log_error = _trapezoid(a, log_odds, shallow, deep, places, depth, nodes, exponent)
+    t, q = nodes[1], nodes[3]
+    mean = 0.0
+    for k in range(first, last):
+        mean += q[k] * t[k]
+    variance = 0.0
+    for k in range(first, last):
+        variance += q[k] * (t[k] - mean) * (t[k] - mean)
+    if order > 0:
+        phi_mean, phi_z_mean = work[1], work[2]
+        if places == n:
+            _moments(a, shallow, t, q, first, last, phi_mean, phi_z_mean)
+        else:
+            tail_moments(log_odds, n, places, t, q, first, last, phi_mean, phi_z_mean)
+        j = 0
+        for i in range(n):
+            if places < n or log_odds[i] > threshold:
+                gradient[i] = phi_mean[j]
+                curvature[i] = phi_mean[j] * (phi_mean[j] - 1.0) + phi_z_mean[j]
+                j += 1
+            else:
+                gradient[i] = 1.0
+                curvature[i] = 0.0
+    return value + deep_log_odds, variance - mean, log_error
+
+
+@inner
+def _by_recursion(log_odds, n, order, nodes, work, gradient, curvature):
+    """Small tiers in closed form, without cancellation: a sum over who comes first.
+
+    For T a subset of S,  Q(T) (1 + sum_T a) = sum_{i in T} a_i Q(T - i)  with Q(nothing) = 1: all terms are positive.
+    An item with a_i < 1 leaves its a_i outside (`factor` 1 in place of a_i), so that nothing underflows. Derivatives
+    along the n axes and along all items together follow by differentiating the recursion; a' = a'' = a.
+    """
+    subsets = 1 << n
+    a, factor = work[0], work[1]
+    value = 0.0
+    for i in range(n):
+        a[i] = math.exp(min(log_odds[i], _LARGEST_LOG_ODDS))
+        factor[i] = 1.0
+        if log_odds[i] < 0.0:
+            value += log_odds[i]
+        else:
+            factor[i] = a[i]
+    q, q1, q2, inverse = nodes[0], nodes[1], nodes[2], nodes[3]
+    q[0], q1[0], q2[0] = 1.0, 0.0, 0.0
+    for subset in range(1, subsets):
+        total = 1.0
+        numerator = 0.0
+        for i in range(n):
+            if subset >> i & 1:
+                total += a[i]
+                numerator += factor[i] * q[subset ^ (1 << i)]
+        inverse[subset] = 1.0 / total
+        q[subset] = numerator * inverse[subset]
+    whole = subsets - 1
+    value += math.log(q[whole])
+    second_of_all = 0.0
+    if order > 0:
+        for direction in range(n + 1):  # direction n moves all items
+            for subset in range(1, subsets):
+                growth = 0.0
+                first = 0.0
+                second = 0.0
+                for i in range(n):
+                    if subset >> i & 1:
+                        rest = subset ^ (1 << i)
+                        first += factor[i] * q1[rest]
+                        second += factor[i] * q2[rest]
+                        if direction in (i, n):
+                            growth += a[i]
+                            if log_odds[i] >= 0.0:
+                                first += a[i] * q[rest]
+                                second += a[i] * (q[rest] + 2.0 * q1[rest])
+                q1[subset] = (first - growth * q[subset]) * inverse[subset]
+                q2[subset] = (second - growth * (q[subset] + 2.0 * q1[subset])) * inverse[subset]
+            slope = q1[whole] / q[whole]
+            bend = q2[whole] / q[whole] - slope * slope
+            if direction == n:
+                second_of_all = bend
+            else:
+                gradient[direction] = slope + (1.0 if log_odds[direction] < 0.0 else 0.0)
+                curvature[direction] = -bend
+    return value, second_of_all
+
+
+@inner
+def _logistic(x):
+    """log s(x), s(-x) and s(x) s(-x) of the logistic function s, with one exponential."""
+    e = math.exp(-abs(x))
+    smaller = e / (1.0 + e)
+    return min(x, 0.0) - math.log1p(e), smaller if x > 0.0 else 1.0 / (1.0 + e), smaller / (1.0 + e)
+
+
+@inner
+def _first_place(log_odds, n, gradient, curvature):
+    """The best of S beats R: S acts as one item of log odds logsumexp(l). Also the ordinary tier of one item."""
+    if n == 1:
+        value, gradient[0], curvature[0] = _logistic(log_odds[0])
+        return value, -curvature[0]
+    highest = log_odds[0]
+    for i in range(1, n):
+        highest = max(highest, log_odds[i])
+    total = 0.0
+    for i in range(n):
+        total += math.exp(log_odds[i] - highest)
+    value, loses, spread = _logistic(highest + math.log(total))
+    for i in range(n):
+        share = math.exp(log_odds[i] - highest) / total
+        gradient[i] = share * loses
+        curvature[i] = share * share * spread - share * (1.0 - share) * loses
+    return value, -spread
+
+
+@inner
+def tier_log_probability(log_odds, n, places, depth, order, nodes, exponent, work, gradient, curvature):
+    """log P that the next `places` of the n items of a tier come before everything below.
+
+    `gradient` receives d log P / d l_i and `curvature` -d2 log P / d l_i^2 (when `order` > 0). Returns log P, its
+    second derivative along all items together, and the logarithm of the estimated error.
+    """
+    if places == 1:
+        value, second = _first_place(log_odds, n, gradient, curvature)
+        return value, second, -math.inf
+    if places == n and n <= LARGEST_CLOSED_FORM:
+        value, second = _by_recursion(log_odds, n, order, nodes, work, gradient, curvature)
+        return value, second, -math.inf
+    return _by_quadrature(log_odds, n, places, depth, order, nodes, exponent, work, gradient, curvature)

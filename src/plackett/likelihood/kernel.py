@@ -1,0 +1,195 @@
+"""The likelihood of whole lists in compiled code: one pass up for every w_R, one pass down for value and derivatives.
+
+The functions here run without the interpreter lock on the lists first..last, so that `plackett.threads` can share the
+lists out. `order` holds the items of each list by tier, best tier first; see `plackett.likelihood.tiers`.
+
+Over the items of R the derivatives of log P(S > R) are, with s = softmax_R, G = sum_i g_i and A the second derivative
+along all items of S together,
+
+    gradient_j = -s_j G,      curvature_j = s_j G - s_j^2 (A + G)
+
+An item sums this over all tiers above its own. Going down, w_R only falls, so the sums are carried along scaled by
+exp(w_R) of the latest tier: each step multiplies by a number of at most 1, and the pass costs one exponential an item.
+"""
+
+import math
+
+import numpy as np
+
+from plackett.compilation import inner, inner_sum, kernel
+from plackett.likelihood.elementary import exp_nonpositive
+from plackett.likelihood.integral import LARGEST_CLOSED_FORM, MOST_NODES, tier_log_probability
+
+VALUE, DERIVATIVES = 0, 1
+# Above this, differences of scores could overflow.
+LARGEST_SCORE = 1e300
+NO_CUTOFF = np.iinfo(np.int64).max
+
+
+@inner_sum
+def _add_tier(w, first, last, highest, total):
+    """logsumexp as a pair (highest, total): add the items first..last."""
+    peak = w[first]
+    for i in range(first + 1, last):
+        peak = max(peak, w[i])
+    if peak > highest:
+        total *= math.exp(highest - peak)
+        highest = peak
+    added = 0.0
+    for i in range(first, last):
+        added += exp_nonpositive(w[i] - highest)
+    return highest, total + added
+
+
+@inner
+def _rest_log_sums(w, starts, begin, end, rest_peak, rest_log):
+    """For the tiers begin..end of a list, all but the last, logsumexp of all below as rest_peak + rest_log.
+
+    The two are kept apart so that w - w_R keeps the digits of w - rest_peak, however large the scores.
+    """
+    highest = -math.inf
+    total = 0.0
+    base = starts[begin]
+    for m in range(end - 1, begin, -1):
+        highest, total = _add_tier(w, starts[m] - base, starts[m + 1] - base, highest, total)
+        rest_peak[m - 1 - begin] = highest
+        rest_log[m - 1 - begin] = math.log(total)
+
+
+@inner
+def _inherit(w, first, last, peak, log_total, carried, carried_square, gradient, curvature):
+    """What the tiers above contribute to the derivatives of the items first..last."""
+    for i in range(first, last):
+        share = exp_nonpositive(min((w[i] - peak) - log_total, 0.0))
+        gradient[i] = -share * carried
+        curvature[i] = share * carried - share * share * carried_square
+
+
+@inner
+def _strict_list(w, upper, size, top, order, chosen, kept, gradient, curvature):
+    """A list whose first `upper` items are tiers of their own and whose other items are the bottom tier.
+
+    With W_i = logsumexp of item i and all below it, item i is chosen with probability exp(w_i - W_i), and
+    exp(W_{i+1} - W_i) is the probability that it is not. Both come from one exponential, and the sums over the tiers
+    above are carried down by multiplying with the second.
+    """
+    peak, total = _add_tier(w, upper, size, -math.inf, 0.0)
+    log_total = math.log(total)
+    rest = peak + log_total
+    value = 0.0
+    for i in range(upper - 1, -1, -1):
+        gap = w[i] - rest
+        e = math.exp(-abs(gap))
+        larger = 1.0 / (1.0 + e)
+        log_sum = math.log1p(e)
+        if gap > 0.0:
+            chosen[i], kept[i] = larger, e * larger
+        else:
+            chosen[i], kept[i] = e * larger, larger
+        rest = max(w[i], rest) + log_sum
+        if i < top:
+            value += min(gap, 0.0) - log_sum
+    if order > 0:
+        carried, carried_square = 0.0, 0.0
+        for i in range(upper):
+            p, keep = chosen[i], kept[i]
+            gradient[i] = -p * carried
+            curvature[i] = p * carried - p * p * carried_square
+            if i < top:
+                gradient[i] += keep
+                curvature[i] += p * keep
+                carried += 1.0
+                carried_square += 1.0
+            carried *= keep
+            carried_square *= keep * keep
+        _inherit(w, upper, size, peak, log_total, carried, carried_square, gradient, curvature)
+    return value
+
+
+@inner
+def _one_list(
+    w, starts, begin, end, top, depth, order,
+    rest_peak, rest_log, log_odds, tier_gradient, tier_curvature, nodes, exponent, work, gradient, curvature,
+):  # fmt: skip
+    """Value and estimated error of one list, whose tiers are begin..end; derivatives in the order of `w`."""
+    _rest_log_sums(w, starts, begin, end, rest_peak, rest_log)
+    base = starts[begin]
+    value = 0.0
+    error = 0.0
+    carried = 0.0  # sum over the tiers above of G exp(latest w_R - w_R)
+    carried_square = 0.0  # the same of (A + G), with the exponential squared
+    for m in range(end - begin):
+        first, last = starts[begin + m] - base, starts[begin + m + 1] - base
+        if order > 0:
+            above = max(m - 1, 0)
+            _inherit(w, first, last, rest_peak[above], rest_log[above], carried, carried_square, gradient, curvature)
+        if m == end - begin - 1:
+            break
+        peak, log_total = rest_peak[m], rest_log[m]
+        if m > 0:
+            shrink = math.exp((peak - rest_peak[m - 1]) + (log_total - rest_log[m - 1]))
+            carried *= shrink
+            carried_square *= shrink * shrink
+        if first >= top:
+            continue
+        n = last - first
+        for i in range(n):
+            log_odds[i] = (w[first + i] - peak) - log_total
+        log_probability, second, log_error = tier_log_probability(
+            log_odds, n, min(n, top - first), depth, order, nodes, exponent, work, tier_gradient, tier_curvature
+        )
+        value += log_probability
+        error += math.exp(log_error)
+        if order > 0:
+            pull = 0.0
+            for i in range(n):
+                gradient[first + i] += tier_gradient[i]
+                curvature[first + i] += tier_curvature[i]
+                pull += tier_gradient[i]
+            carried += pull
+            carried_square += second + pull
+    return value, error
+
+
+@kernel
+def partition_lists(first, last, scores, order, starts, list_tiers, top, depth, derivatives, value, error, grad, curv):
+    """Fill value and error for the lists first..last, and grad and curv for their items when `derivatives` is 1.
+
+    Tier m begins at position starts[m] of `order`; list b has the tiers list_tiers[b]..list_tiers[b + 1].
+    Returns the position in `scores` of a score that is not finite or too large, or -1.
+    """
+    longest, most_tiers = LARGEST_CLOSED_FORM, 1
+    for b in range(first, last):
+        longest = max(longest, starts[list_tiers[b + 1]] - starts[list_tiers[b]])
+        most_tiers = max(most_tiers, list_tiers[b + 1] - list_tiers[b])
+    w, gradient, curvature = np.empty(longest), np.empty(longest), np.empty(longest)
+    log_odds, tier_gradient, tier_curvature = np.empty(longest), np.empty(longest), np.empty(longest)
+    rest_peak, rest_log = np.empty(most_tiers), np.empty(most_tiers)
+    nodes, exponent, work = np.empty((4, MOST_NODES)), np.empty(MOST_NODES, np.int64), np.empty((3, longest))
+    for b in range(first, last):
+        base = starts[list_tiers[b]]
+        size = starts[list_tiers[b + 1]] - base
+        for i in range(size):
+            w[i] = scores[order[base + i]]
+            if not abs(w[i]) <= LARGEST_SCORE:
+                return order[base + i]
+        upper = starts[max(list_tiers[b + 1] - 1, list_tiers[b])] - base  # items above the bottom tier
+        if upper == 0:
+            value[b], error[b] = 0.0, 0.0
+            gradient[:size] = 0.0
+            curvature[:size] = 0.0
+        elif upper == list_tiers[b + 1] - 1 - list_tiers[b]:
+            value[b] = _strict_list(
+                w, upper, size, top, derivatives, tier_gradient, tier_curvature, gradient, curvature
+            )
+            error[b] = 0.0
+        else:
+            value[b], error[b] = _one_list(
+                w, starts, list_tiers[b], list_tiers[b + 1], top, depth, derivatives, rest_peak, rest_log,
+                log_odds, tier_gradient, tier_curvature, nodes, exponent, work, gradient, curvature,
+            )  # fmt: skip
+        if derivatives > 0:
+            for i in range(size):
+                grad[order[base + i]] = gradient[i]
+                curv[order[base + i]] = curvature[i]
+    return -1

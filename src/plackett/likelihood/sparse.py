@@ -1,0 +1,210 @@
+"""The sparse form: each row has few positives among N columns, all other columns are its bottom tier.
+
+Row by row, w_R of the other columns is one pass over the row (`rows`); with it the row is a short ragged list of its
+positives and one item that stands for the rest, and goes through the same likelihood as every list. Forward and
+backward together read the row twice and write its gradient once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from plackett.likelihood import vectorised
+from plackett.likelihood.partition import check_top, evaluate
+from plackett.likelihood.rows import gradient_of_others, log_sum_of_others
+from plackett.likelihood.tiers import make_tiers
+from plackett.likelihood.torch_op import SecondDerivative, check_scores, tol_for
+from plackett.lists import IntArray, check_offsets, offsets_from_sizes, whole_numbers
+from plackett.threads import at_most, run_over_ranges
+
+
+class Positives:
+    """The positive columns of each row, ascending within the row, checked; and their labels (1 by default)."""
+
+    def __init__(self, indices: Any, offsets: Any, labels: Any, rows: int, columns: int) -> None:
+        flat = whole_numbers("indices", indices.cpu().numpy() if isinstance(indices, Tensor) else indices)
+        bounds = offsets.cpu().numpy() if isinstance(offsets, Tensor) else offsets
+        self.offsets = check_offsets(bounds, len(flat))
+        if len(self.offsets) != rows + 1:
+            raise ValueError(f"offsets must have one entry per row and one more, {rows + 1}, got {len(self.offsets)}")
+        if flat.size and (flat.min() < 0 or flat.max() >= columns):
+            bad = int(np.argmax((flat < 0) | (flat >= columns)))
+            raise ValueError(f"indices must be columns from 0 to {columns - 1}, got {flat[bad]} at position {bad}")
+        self.row = np.repeat(np.arange(rows), np.diff(self.offsets))
+        # Rows stay in place, so sorting by (row, column) needs no second key.
+        self.order = np.argsort(self.row * np.int64(columns) + flat, kind="stable")
+        self.columns: IntArray = flat[self.order]
+        repeated = (np.diff(self.columns) == 0) & (np.diff(self.row) == 0)
+        if repeated.any():
+            at = int(np.argmax(repeated))
+            raise ValueError(
+                f"indices must not repeat a column in a row, got {self.columns[at]} twice in row {self.row[at]}"
+            )
+        self.labels: npt.NDArray[np.float64] = np.ones(len(flat))
+        if labels is not None:
+            given = np.asarray(labels.detach().cpu().numpy() if isinstance(labels, Tensor) else labels, np.float64)
+            if given.shape != flat.shape:
+                raise ValueError(f"labels must hold one value per index, {flat.shape}, got shape {given.shape}")
+            if not np.isfinite(given).all():
+                raise ValueError(f"labels must be finite, got {given[~np.isfinite(given)][0]}")
+            self.labels = given[self.order]
+        self._add_rest(columns)
+
+    def _add_rest(self, columns: int) -> None:
+        """The short lists: the positives of each row and, where a column is left, one item for the rest, below them."""
+        counts = np.diff(self.offsets)
+        has_rest = counts < columns
+        self.list_offsets = offsets_from_sizes(counts + has_rest)
+        self.is_positive = np.ones(int(self.list_offsets[-1]), np.bool_)
+        self.is_positive[self.list_offsets[1:][has_rest] - 1] = False
+        self.has_rest = has_rest
+        lowest = float(self.labels.min()) if self.labels.size else 0.0
+        list_labels = np.full(len(self.is_positive), np.nextafter(lowest, -np.inf))
+        list_labels[self.is_positive] = self.labels
+        self.tiers = make_tiers(list_labels, self.list_offsets)
+
+    def short_lists(self, positive_scores: Any, rest: Any) -> npt.NDArray[np.float64]:
+        scores = np.empty(len(self.is_positive))
+        scores[self.is_positive] = positive_scores
+        scores[~self.is_positive] = rest[self.has_rest]
+        return scores
+
+
+class _SparsePartition(torch.autograd.Function):
+    @staticmethod
+    def forward(scores: Tensor, positives: Positives, top: int, tol: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Value, log sum of the other columns, pull on them, gradient of the positives."""
+        if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64):
+            with at_most(torch.get_num_threads()):
+                results = _forward_compiled(scores.detach().numpy(), positives, top, tol)
+        else:
+            results = _forward_vectorised(scores.detach(), positives, top, tol)
+        return tuple(torch.as_tensor(x, device=scores.device) for x in results)  # type: ignore[return-value]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        scores, positives, _, _ = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(scores, *output[1:])
+        ctx.positives = positives
+
+    @staticmethod
+    def backward(ctx: Any, grad_value: Tensor, *_: Any) -> Any:
+        scores, log_sum, pull, own = ctx.saved_tensors
+        weight = grad_value.detach().to(torch.float64) if scores.device.type != "mps" else grad_value.detach()
+        row = torch.as_tensor(ctx.positives.row, device=scores.device)
+        arguments = scores.detach(), log_sum, pull * weight, ctx.positives, own * weight[row]
+        if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64):
+            with at_most(torch.get_num_threads()):
+                gradient = _backward_compiled(*arguments)
+        else:
+            gradient = _backward_vectorised(*arguments)
+        if torch.is_grad_enabled():  # create_graph=True: leave a node that refuses the second derivative
+            gradient = SecondDerivative.apply(
+                scores, gradient, torch.ones((), device=scores.device, dtype=scores.dtype)
+            )
+        return gradient, None, None, None
+
+
+def _forward_compiled(
+    scores: npt.NDArray[Any], positives: Positives, top: int, tol: float
+) -> tuple[npt.NDArray[Any], ...]:
+    scores = np.ascontiguousarray(scores)
+    rest = np.empty(len(scores))
+    run_over_ranges(
+        lambda first, last: log_sum_of_others(first, last, scores, positives.columns, positives.offsets, rest),
+        np.arange(len(scores) + 1, dtype=np.int64) * scores.shape[1],
+    )
+    _check_rest(rest, positives)
+    lists = positives.short_lists(scores[positives.row, positives.columns], rest)
+    value, gradient, _ = evaluate(lists, positives.tiers, top=top, tol=tol, derivatives=True)
+    pull = np.zeros(len(scores))
+    pull[positives.has_rest] = -gradient[~positives.is_positive]
+    return value.astype(scores.dtype), rest, pull, gradient[positives.is_positive]
+
+
+def _backward_compiled(scores: Tensor, log_sum: Tensor, pull: Tensor, positives: Positives, own: Tensor) -> Tensor:
+    matrix = np.ascontiguousarray(scores.numpy())
+    gradient = torch.empty_like(scores, memory_format=torch.contiguous_format)
+    own_typed = own.to(scores.dtype).numpy()
+    out, sums, pulls = gradient.numpy(), log_sum.numpy(), pull.numpy()
+    run_over_ranges(
+        lambda first, last: gradient_of_others(
+            first, last, matrix, sums, pulls, positives.columns, positives.offsets, own_typed, out
+        ),
+        np.arange(len(matrix) + 1, dtype=np.int64) * matrix.shape[1],
+    )
+    return gradient
+
+
+def _check_rest(rest: npt.NDArray[np.float64], positives: Positives) -> None:
+    bad = ~np.isfinite(rest) & positives.has_rest
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(f"scores must be finite, got NaN, infinity or nothing but -infinity in row {row}")
+
+
+def _forward_vectorised(scores: Tensor, positives: Positives, top: int, tol: float) -> tuple[Any, ...]:
+    device = scores.device
+    row = torch.as_tensor(positives.row, device=device)
+    column = torch.as_tensor(positives.columns, device=device)
+    rest = torch.logsumexp(scores.index_put((row, column), scores.new_tensor(-torch.inf)), 1)
+    _check_rest(rest.double().cpu().numpy(), positives)
+    is_positive = torch.as_tensor(positives.is_positive, device=device)
+    lists = scores.new_empty(len(is_positive), dtype=rest.dtype)
+    lists[is_positive] = scores[row, column]
+    lists[~is_positive] = rest[torch.as_tensor(positives.has_rest, device=device)]
+    list_labels = np.empty(len(positives.is_positive))
+    list_labels[positives.tiers.order] = -np.repeat(np.arange(len(positives.tiers.sizes)), positives.tiers.sizes)
+    value, gradient = vectorised.log_likelihood_and_gradient(
+        lists,
+        torch.as_tensor(list_labels, device=device, dtype=lists.dtype if device.type == "mps" else torch.float64),
+        torch.as_tensor(positives.list_offsets, device=device),
+        top=top,
+        tol=tol,
+    )
+    pull = torch.zeros_like(rest)
+    pull[torch.as_tensor(positives.has_rest, device=device)] = -gradient[~is_positive]
+    return value, rest, pull, gradient[is_positive]
+
+
+def _backward_vectorised(scores: Tensor, log_sum: Tensor, pull: Tensor, positives: Positives, own: Tensor) -> Tensor:
+    gradient = torch.exp(scores - log_sum[:, None].to(scores.dtype)).mul_(-pull[:, None].to(scores.dtype))
+    row = torch.as_tensor(positives.row, device=scores.device)
+    column = torch.as_tensor(positives.columns, device=scores.device)
+    return gradient.index_put_((row, column), own.to(scores.dtype))
+
+
+@torch.compiler.disable
+def sparse_partition_log_likelihood(
+    scores: Tensor,
+    indices: Any,
+    offsets: Any,
+    *,
+    labels: Any = None,
+    top: int | None = None,
+    tol: float | None = None,
+) -> Tensor:
+    """The exact log-likelihood of rows whose positives are listed and whose other columns are the bottom tier.
+
+    Args:
+        scores: (rows, columns) torch tensor. A column masked with -inf takes no part, unless it is a positive.
+        indices: the positive columns of all rows, row after row.
+        offsets: where each row's positives begin, CSR style (length rows + 1).
+        labels: grades of the positives, one per index; None: all level. Columns not listed are below all of them.
+        top, tol: as in `plackett.partition_log_likelihood`.
+
+    Returns:
+        One value per row, differentiable once; 0 for a row without positives.
+    """
+    check_scores(scores)
+    if scores.dim() != 2:
+        raise ValueError(f"scores must have two dimensions (rows, columns), got {scores.dim()}")
+    positives = Positives(indices, offsets, labels, *scores.shape)
+    value: Tensor = _SparsePartition.apply(scores, positives, check_top(top), tol_for(scores, tol))[0]
+    return value

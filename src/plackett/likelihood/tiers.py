@@ -1,0 +1,105 @@
+"""Labels of ragged lists turned into tiers, once for all evaluations with the same labels."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from plackett.compilation import kernel
+from plackett.lists import IntArray, offsets_from_sizes
+from plackett.threads import run_over_ranges
+
+_MOST_LEVELS = 16  # lists with more distinct labels are sorted
+_COST_PER_ITEM = 20
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """The items of each list ordered by descending label.
+
+    order       positions in the flat arrays, list by list, best tier first
+    starts      where each tier begins in `order`, and at the end the number of items
+    list_tiers  which tiers belong to which list: list_tiers[b] to list_tiers[b+1] - 1
+    offsets     the lists themselves
+    """
+
+    order: IntArray
+    starts: IntArray
+    list_tiers: IntArray
+    offsets: IntArray
+
+    @property
+    def sizes(self) -> IntArray:
+        return np.diff(self.starts)
+
+
+@kernel
+def _sort_lists(first, last, labels, offsets, order, begins, counts):  # type: ignore[no-untyped-def]
+    """Order the items of the lists first..last by tier, mark where tiers begin and count them.
+
+    Most lists have few distinct labels: those are collected in a short sorted table and the items counted into place,
+    in time linear in the list. Returns the position of a NaN or infinity, or -1.
+    """
+    levels = np.empty(_MOST_LEVELS)
+    number = np.empty(_MOST_LEVELS + 1, np.int64)
+    for b in range(first, last):
+        begin, end = offsets[b], offsets[b + 1]
+        found = 0
+        for i in range(begin, end):
+            x = labels[i]
+            if not np.isfinite(x):
+                return i
+            if found > _MOST_LEVELS:
+                continue
+            place = 0
+            while place < found and levels[place] > x:
+                place += 1
+            if place < found and levels[place] == x:
+                number[place] += 1
+            elif found == _MOST_LEVELS:
+                found += 1
+            else:
+                for k in range(found, place, -1):
+                    levels[k] = levels[k - 1]
+                    number[k] = number[k - 1]
+                levels[place] = x
+                number[place] = 1
+                found += 1
+        if found > _MOST_LEVELS:
+            order[begin:end] = begin + np.argsort(-labels[begin:end], kind="mergesort")
+            found = 0
+            for i in range(begin, end):
+                new = i == begin or labels[order[i]] != labels[order[i - 1]]
+                begins[i] = new
+                found += new
+        else:
+            total = begin
+            for k in range(found):
+                begins[total] = True
+                size = number[k]
+                number[k] = total
+                total += size
+            for i in range(begin, end):
+                place = 0
+                while levels[place] != labels[i]:
+                    place += 1
+                order[number[place]] = i
+                number[place] += 1
+        counts[b] = found
+    return -1
+
+
+def make_tiers(labels: npt.NDArray[np.float64], offsets: IntArray) -> Tiers:
+    """Tiers of flat labels; equal labels of a list share a tier, higher labels come first."""
+    order = np.empty(len(labels), np.int64)
+    begins = np.zeros(len(labels), np.bool_)
+    counts = np.empty(len(offsets) - 1, np.int64)
+    bad = run_over_ranges(
+        lambda first, last: _sort_lists(first, last, labels, offsets, order, begins, counts),
+        offsets * _COST_PER_ITEM,
+    )
+    for position in bad:
+        if position >= 0:
+            raise ValueError(f"labels must be finite, got {labels[position]} at item {position}")
+    starts = np.append(np.flatnonzero(begins), len(labels)).astype(np.int64)
+    return Tiers(order, starts, offsets_from_sizes(counts), offsets)

@@ -1,0 +1,244 @@
+"""The likelihood in torch operations, for devices that the compiled kernel does not reach.
+
+The same mathematics as `integral` and `kernel`, vectorised over all tiers of all lists at once and looped over nodes,
+so that memory stays linear in the number of items. All tiers use the same number of nodes, each over its own interval;
+the number is doubled until that changes nothing. A tier that straddles the cut-off goes through the compiled kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plackett.likelihood.partition import evaluate
+from plackett.likelihood.tiers import make_tiers
+
+_LARGEST_ANGLE = 1.25  # see `integral`
+_MOST_DOUBLINGS = 8
+_LARGEST_LOG_ODDS = 690.0
+
+
+@dataclass(frozen=True)
+class _Tiers:
+    """Items sorted by list and descending label; tiers numbered through all lists."""
+
+    order: Tensor  # (items,) position of each sorted item in the input
+    tier: Tensor  # (items,) tier of each sorted item
+    size: Tensor  # (tiers,) items in it
+    before: Tensor  # (tiers,) items of the same list above it
+    list: Tensor  # (tiers,)
+    is_last: Tensor  # (tiers,) the bottom tier of its list
+
+
+def _sort(labels: Tensor, list_of: Tensor) -> _Tiers:
+    order = torch.argsort(labels, descending=True, stable=True)
+    order = order[torch.argsort(list_of[order], stable=True)]
+    sorted_list, sorted_label = list_of[order], labels[order]
+    new = torch.ones_like(order, dtype=torch.bool)
+    new[1:] = (sorted_list[1:] != sorted_list[:-1]) | (sorted_label[1:] != sorted_label[:-1])
+    tier = torch.cumsum(new, 0) - 1
+    begin = torch.nonzero(new)[:, 0]
+    size = torch.diff(begin, append=begin.new_tensor([len(order)]))
+    of_list = sorted_list[begin]
+    is_last = torch.ones_like(of_list, dtype=torch.bool)
+    is_last[:-1] = of_list[1:] != of_list[:-1]
+    is_first = torch.ones_like(is_last)
+    is_first[1:] = is_last[:-1]
+    list_begin = torch.cummax(torch.where(is_first, begin, torch.zeros_like(begin)), 0).values
+    return _Tiers(order, tier, size, begin - list_begin, of_list, is_last)
+
+
+def _log_sum_per_tier(w: Tensor, tiers: _Tiers) -> Tensor:
+    count = len(tiers.size)
+    peak = w.new_full((count,), -math.inf).scatter_reduce(0, tiers.tier, w, "amax")
+    return peak + torch.log(w.new_zeros(count).index_add(0, tiers.tier, torch.exp(w - peak[tiers.tier])))
+
+
+def _running_log_sum(x: Tensor, of_list: Tensor, *, reverse: bool) -> Tensor:
+    """logsumexp of all tiers up to and including each within its list (from the end if `reverse`), by doubling steps"""
+    if reverse:
+        return _running_log_sum(x.flip(0), of_list.flip(0), reverse=False).flip(0)
+    step = 1
+    while step < len(x):
+        same = of_list[step:] == of_list[:-step]
+        if not bool(same.any()):
+            break
+        shifted = torch.where(same, x[:-step], -math.inf)
+        x = torch.cat([x[:step], torch.logaddexp(x[step:], shifted)])
+        step *= 2
+    return x
+
+
+def _decay_rate(z: Tensor) -> tuple[Tensor, Tensor]:
+    """1 - exp(-z) and phi = z / expm1(z)."""
+    above = -torch.expm1(-z)
+    return above, z * torch.exp(-z) / above
+
+
+def _newton_mode(log_odds: Tensor, tier: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+    """The maximum of f for each tier and the curvature there."""
+    low = torch.zeros_like(size)
+    high = torch.log1p(size)
+    y = 0.5 * high
+    curvature = torch.ones_like(y)
+    for _ in range(30):
+        t = torch.exp(y)
+        z = torch.exp(log_odds + y[tier])
+        _, phi = _decay_rate(z)
+        slope = (1.0 - t).index_add(0, tier, phi)
+        curvature = t.index_add(0, tier, phi * (z + phi - 1.0))
+        if bool((slope.abs() < 0.1 * curvature.sqrt()).all()):
+            break
+        low = torch.where(slope > 0, y, low)
+        high = torch.where(slope > 0, high, y)
+        step = y + slope / curvature
+        y = torch.where((step > low) & (step < high), step, 0.5 * (low + high))
+    return y, curvature
+
+
+def _log_integrand(y: Tensor, log_odds: Tensor, tier: Tensor) -> Tensor:
+    above, _ = _decay_rate(torch.exp(log_odds + y[tier]))
+    return (y - torch.exp(y)).index_add(0, tier, torch.log(above))
+
+
+def _ends(mode: Tensor, log_odds: Tensor, tier: Tensor, depth: float) -> tuple[Tensor, Tensor]:
+    """Where f has dropped by `depth` on both sides of the mode.
+
+    f is concave: from a point far enough to the left Newton's method climbs to the left end without passing it.
+    """
+    t = torch.exp(mode)
+    right = torch.sqrt(2.0 * depth / t).clamp(max=math.log1p(depth) + 2.0)
+    floor = _log_integrand(mode, log_odds, tier) - depth
+    left = mode - depth / t - 1.0
+    for _ in range(12):
+        f = _log_integrand(left, log_odds, tier)
+        z = torch.exp(log_odds + left[tier])
+        slope = (1.0 - torch.exp(left)).index_add(0, tier, _decay_rate(z)[1])
+        step = (floor - f) / slope
+        left = torch.minimum(left + step.clamp(min=0.0), mode)
+        if bool((step < 0.1).all()):
+            break
+    return left, mode + right
+
+
+def _quadrature(log_odds: Tensor, tier: Tensor, size: Tensor, tol: float) -> tuple[Tensor, Tensor]:
+    """log P of each tier and d log P / d l of each item.
+
+    Items whose z would underflow are cut at a log odds below which their factor is z itself.
+    """
+    floor = -40.0 - torch.log(size + 50.0)
+    shallow = log_odds.clamp(max=_LARGEST_LOG_ODDS).maximum(floor[tier])
+    outside = torch.zeros_like(size).index_add(0, tier, (log_odds - floor[tier]).clamp(max=0.0))
+    depth = -math.log(tol)
+    mode, curvature = _newton_mode(shallow, tier, size)
+    angle = torch.sqrt(2.0 * depth / curvature).clamp(max=_LARGEST_ANGLE)
+    spacing = 2.0 * math.pi * angle / (depth + 0.5 * curvature * angle**2)
+    left, right = _ends(mode, shallow, tier, depth + 3.0)
+    intervals = max(8, int(torch.ceil((right - left) / spacing).max()))
+
+    f = torch.stack(
+        [_log_integrand(left + (right - left) * (k / intervals), shallow, tier) for k in range(intervals + 1)]
+    )
+    value = torch.logsumexp(f, 0) + torch.log((right - left) / intervals)
+    for _ in range(_MOST_DOUBLINGS):
+        between = [(k + 0.5) / intervals for k in range(intervals)]
+        g = torch.stack([_log_integrand(left + (right - left) * x, shallow, tier) for x in between])
+        interleaved = torch.stack([f[:-1], g], 1).flatten(0, 1)
+        f = torch.cat([interleaved, f[-1:]])
+        intervals *= 2
+        before, value = value, torch.logsumexp(f, 0) + torch.log((right - left) / intervals)
+        # The error falls at least as the square when the spacing is halved.
+        if bool(((value - before).abs() <= tol**0.75).all()):
+            break
+    weight = torch.softmax(f, 0)  # (nodes, tiers)
+    gradient = torch.zeros_like(log_odds)
+    for k in range(intervals + 1):
+        y = left + (right - left) * (k / intervals)
+        gradient += weight[k][tier] * _decay_rate(torch.exp(shallow + y[tier]))[1]
+    return value + outside, gradient
+
+
+def _straddling(log_odds: Tensor, tier: Tensor, places: Tensor, tol: float) -> tuple[Tensor, Tensor]:
+    """Tiers of which only some places count: by the compiled kernel, each as a list with one item (score 0) below."""
+    count = len(places)
+    sizes = torch.bincount(tier, minlength=count).cpu().numpy()
+    offsets = np.concatenate(([0], np.cumsum(sizes + 1)))
+    scores = np.zeros(offsets[-1])
+    is_item = np.ones(len(scores), np.bool_)
+    is_item[offsets[1:] - 1] = False
+    scores[is_item] = log_odds.cpu().numpy()
+    all_tiers = make_tiers(is_item.astype(np.float64), offsets)
+    value, gradient = np.empty(count), np.empty(len(scores))
+    cutoffs = places.cpu().numpy()
+    for cutoff in np.unique(cutoffs):
+        values, gradients, _ = evaluate(scores, all_tiers, top=int(cutoff), tol=tol, derivatives=True)
+        chosen = cutoffs == cutoff
+        value[chosen] = values[chosen]
+        of_item = np.repeat(chosen, sizes + 1)
+        gradient[of_item] = gradients[of_item]
+    return log_odds.new_tensor(value), log_odds.new_tensor(gradient[is_item])
+
+
+def _probabilities(log_odds: Tensor, tier: Tensor, size: Tensor, places: Tensor, tol: float) -> tuple[Tensor, Tensor]:
+    """log P of each tier and d log P / d l of each of its items, each kind of tier its own way."""
+    value = log_odds.new_zeros(len(size))
+    gradient = torch.zeros_like(log_odds)
+    single = size == 1
+    whole = (size == places) & ~single
+    for kind, chosen in (("single", single), ("whole", whole), ("straddling", ~single & ~whole)):
+        if not bool(chosen.any()):
+            continue
+        items = chosen[tier]
+        number = torch.cumsum(chosen, 0) - 1
+        x, of_tier = log_odds[items], number[tier[items]]
+        if kind == "single":
+            value[chosen] = torch.nn.functional.logsigmoid(x)
+            gradient[items] = torch.sigmoid(-x)
+        elif kind == "whole":
+            value[chosen], gradient[items] = _quadrature(x, of_tier, size[chosen].to(x.dtype), tol)
+        else:
+            value[chosen], gradient[items] = _straddling(x, of_tier, places[chosen], tol)
+    return value, gradient
+
+
+def log_likelihood_and_gradient(
+    scores: Tensor, labels: Tensor, offsets: Tensor, *, top: int, tol: float
+) -> tuple[Tensor, Tensor]:
+    """Value of each list and gradient of each item, on the scores' device, in double precision where it has it."""
+    lists = len(offsets) - 1
+    work_type = torch.float32 if scores.device.type == "mps" else torch.float64
+    if len(scores) == 0:
+        return scores.new_zeros(lists), torch.zeros_like(scores)
+    list_of = torch.repeat_interleave(torch.arange(lists, device=scores.device), torch.diff(offsets))
+    tiers = _sort(labels, list_of)
+    w = scores.detach().to(work_type)[tiers.order]
+    with_below = _running_log_sum(_log_sum_per_tier(w, tiers), tiers.list, reverse=True)
+    rest = torch.full_like(with_below, math.inf)
+    rest[:-1] = torch.where(tiers.is_last[:-1], math.inf, with_below[1:])  # w_R of each tier
+    active = ~tiers.is_last & (tiers.before < top)
+
+    total = w.new_zeros(lists)
+    gradient = torch.zeros_like(w)
+    if bool(active.any()):
+        items = active[tiers.tier]
+        number = torch.cumsum(active, 0) - 1
+        places = torch.minimum(tiers.size, top - tiers.before)[active]
+        value, own = _probabilities(
+            w[items] - rest[tiers.tier[items]], number[tiers.tier[items]], tiers.size[active], places, tol
+        )
+        total.index_add_(0, tiers.list[active], value)
+        gradient[items] = own
+        pull = w.new_zeros(len(tiers.size)).index_add(0, tiers.tier, gradient)
+        above = _running_log_sum(torch.log(pull) - rest, tiers.list, reverse=False)  # log sum of G exp(-w_R)
+        inherited = torch.full_like(above, -math.inf)
+        inherited[1:] = torch.where(tiers.is_last[:-1], -math.inf, above[:-1])
+        # An item's share of a tier's pull is at most the whole; rounding of huge scores must not exceed it.
+        most = torch.log(w.new_zeros(lists).index_add(0, tiers.list, pull))[tiers.list]
+        gradient -= torch.exp(torch.minimum(w + inherited[tiers.tier], most[tiers.tier]))
+    restored = torch.empty_like(gradient)
+    restored[tiers.order] = gradient
+    return total.to(scores.dtype), restored.to(scores.dtype)

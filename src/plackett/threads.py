@@ -1,0 +1,143 @@
+"""Threads for the compiled kernels.
+
+Kernels release the interpreter lock, so ordinary Python threads run them side by side. All calls share one pool:
+however many threads of a program call at once, no more than `get_num_threads()` kernels run. A forked child starts
+with no pool and makes its own. (numba's parallel layers abort when called from two threads at once, or after a fork.)
+"""
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+_chosen: int | None = None
+_local = threading.local()
+
+# Below this many units of work (about a nanosecond each) handing a piece to another thread costs more than it saves.
+_SMALLEST_PIECE = 200_000
+_PIECES_PER_THREAD = 4
+
+
+def _forget_pool() -> None:
+    global _pool, _lock
+    _pool = None
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pool)
+
+
+def _default_num_threads() -> int:
+    """As many threads as the process may use processors; fewer where the environment says so.
+
+    joblib and dask write OMP_NUM_THREADS and its like for their workers, so that the workers together do not use more
+    threads than there are processors.
+    """
+    for name in ("PLACKETT_NUM_THREADS", "OMP_NUM_THREADS"):
+        value = os.environ.get(name, "").split(",")[0].strip()
+        if value:
+            try:
+                number = int(value)
+            except ValueError:
+                number = 0
+            if number < 1:
+                raise ValueError(f"the environment variable {name} must be a whole number of at least 1, got {value!r}")
+            return number
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def get_num_threads() -> int:
+    """How many threads compiled kernels use together."""
+    limit: int | None = getattr(_local, "limit", None)
+    number = _chosen if _chosen is not None else _default_num_threads()
+    return number if limit is None else min(limit, number)
+
+
+def set_num_threads(number: int | None) -> None:
+    """Set how many threads compiled kernels use; None returns to the default.
+
+    The default is $PLACKETT_NUM_THREADS, else $OMP_NUM_THREADS, else the processors this process may use.
+    """
+    global _chosen, _pool
+    if number is not None and (not isinstance(number, int | np.integer) or number < 1):
+        raise ValueError(f"number must be a whole number of at least 1, or None, got {number!r}")
+    with _lock:
+        _chosen = None if number is None else int(number)
+        if _pool is not None:
+            _pool.shutdown(wait=False)
+            _pool = None
+
+
+@contextmanager
+def at_most(number: int) -> Iterator[None]:
+    """Within this block, calls from this thread use at most `number` threads."""
+    before = getattr(_local, "limit", None)
+    _local.limit = number if before is None else min(number, before)
+    try:
+        yield
+    finally:
+        _local.limit = before
+
+
+def _submit_all(tasks: Sequence[Callable[[], int]]) -> list[int]:
+    global _pool
+    with _lock:
+        if _pool is None:
+            size = _chosen if _chosen is not None else _default_num_threads()
+            _pool = ThreadPoolExecutor(size, thread_name_prefix="plackett")
+        futures = [_pool.submit(task) for task in tasks]
+    return [future.result() for future in futures]
+
+
+def run_over_ranges(call: Callable[[int, int], int], cost: npt.NDArray[np.integer]) -> list[int]:
+    """Split units of work 0..len(cost)-1 into ranges of similar total cost and run call(first, last) on each.
+
+    `cost` is a running total with a leading zero (such as `offsets`), in units of about a nanosecond. Returns what the
+    calls return, in order.
+    """
+    units = len(cost) - 1
+    if units <= 0:
+        return []
+    total = int(cost[-1])
+    threads = get_num_threads()
+    pieces = min(threads * _PIECES_PER_THREAD, total // _SMALLEST_PIECE, units)
+    if threads == 1 or pieces <= 1:
+        return [call(0, units)]
+    wanted = np.arange(1, pieces) * (total / pieces)
+    cuts = np.unique(np.concatenate(([0], np.searchsorted(cost, wanted), [units])))
+    tasks = [_range_task(call, int(first), int(last)) for first, last in itertools.pairwise(cuts)]
+    if len(tasks) == 1:
+        return [tasks[0]()]
+    return _in_groups(tasks, threads)
+
+
+def _range_task(call: Callable[[int, int], int], first: int, last: int) -> Callable[[], int]:
+    return lambda: call(first, last)
+
+
+def _in_groups(tasks: Sequence[Callable[[], int]], threads: int) -> list[int]:
+    """Run the tasks with `threads` workers that each take the next one until none is left."""
+    results: list[int] = [0] * len(tasks)
+    numbers = iter(range(len(tasks)))
+    turn = threading.Lock()
+
+    def worker() -> int:
+        while True:
+            with turn:
+                number = next(numbers, None)
+            if number is None:
+                return 0
+            results[number] = tasks[number]()
+
+    _submit_all([worker] * min(threads, len(tasks)))
+    return results

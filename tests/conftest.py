@@ -1,0 +1,21 @@
+"""Settings shared by all tests."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+# The first example may compile a kernel: no deadline, and the same examples in every run.
+settings.register_profile(
+    "plackett", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("plackett")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20210413)

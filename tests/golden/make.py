@@ -1,0 +1,82 @@
+"""Makes likelihood.json: 30-digit values on a grid, for tests that must be quick. Takes some ten minutes.
+
+python tests/golden/make.py
+"""
+
+import json
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from oracles import exact_derivatives, golden_scores
+
+TIERS = {
+    2: [[1, 1]],
+    3: [[2, 1], [1, 2]],
+    5: [[4, 1], [2, 3]],
+    7: [[6, 1], [2, 2, 3], [1, 1, 1, 1, 1, 2]],
+    20: [[1, 3, 6, 10], [15, 5], [19, 1]],
+    60: [[50, 10], [5, 10, 10, 15, 15, 5]],
+    200: [[100, 100], [20, 40, 140]],
+    600: [[300, 300]],
+    2000: [[5, 1995], [60, 140, 1800], [900, 1100]],
+}
+# spread of the scores, gap between tiers, shift of all scores
+SCORES = [
+    (0.5, 0, 0), (5, 0, 0), (30, 0, 0), (1, 5, 500), (1, -5, -500), (0.5, 10, 0), (3, 15, 0), (1, 40, 0), (1, -40, 0),
+    (1, 700, 0), (1, -700, 500),
+]  # fmt: skip
+CUTOFFS = {7: [1, 2, 4], 20: [2, 5, 10], 60: [10]}
+
+
+def cases() -> list[dict[str, Any]]:
+    found = []
+    for n, shapes in TIERS.items():
+        for tier_sizes in shapes:
+            for seed, (spread, gap, shift) in enumerate(SCORES):
+                if n >= 600 and seed not in (0, 2, 5, 6, 8):
+                    continue
+                for top in [None, *CUTOFFS.get(n, [])]:
+                    if top is not None and (seed in (3, 4, 6) or (n == 60 and seed not in (0, 2, 5, 8))):
+                        continue
+                    found.append(
+                        {
+                            "tier_sizes": tier_sizes,
+                            "seed": seed,
+                            "spread": spread,
+                            "gap": gap,
+                            "shift": shift,
+                            "top": top,
+                        }
+                    )
+    return found
+
+
+def solve(case: dict[str, Any]) -> dict[str, Any]:
+    scores, labels = golden_scores(case)
+    value, gradient, curvature = exact_derivatives(scores.tolist(), labels.tolist(), case["top"])
+    some = sorted(set(np.linspace(0, len(scores) - 1, 12).astype(int).tolist()))
+    digits = 20
+    return {
+        **case,
+        "value": mp.nstr(value, 25),
+        "items": some,
+        "gradient": [mp.nstr(gradient[i], digits) for i in some],
+        "curvature": [mp.nstr(curvature[i], digits) for i in some],
+    }
+
+
+if __name__ == "__main__":
+    wanted = cases()
+    with ProcessPoolExecutor(2) as pool:
+        solved = []
+        for k, result in enumerate(pool.map(solve, wanted), 1):
+            solved.append(result)
+            print(f"{k}/{len(wanted)}", result["tier_sizes"], result["top"], flush=True)
+    lines = ",\n".join(json.dumps(case) for case in solved)
+    (Path(__file__).parent / "likelihood.json").write_text(f"[\n{lines}\n]\n")

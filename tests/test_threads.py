@@ -1,0 +1,159 @@
+"""Kernels under Python threads, forks, joblib workers and beside torch."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import plackett
+from plackett import threads
+
+LISTS = 400
+
+
+@pytest.fixture
+def problem(rng):
+    labels = rng.integers(0, 4, LISTS * 30).astype(float)
+    return rng.standard_normal(LISTS * 30), labels, np.arange(LISTS + 1) * 30
+
+
+@pytest.fixture(autouse=True)
+def _default_threads():
+    yield
+    plackett.set_num_threads(None)
+
+
+def likelihood(problem):
+    scores, labels, offsets = problem
+    return plackett.partition_derivatives(scores, labels, offsets=offsets)
+
+
+def test_any_number_of_threads_gives_the_same_bits(problem):
+    results = []
+    for number in (1, 2, 7):
+        plackett.set_num_threads(number)
+        assert plackett.get_num_threads() == number
+        results.append(likelihood(problem))
+    for other in results[1:]:
+        for mine, theirs in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def test_sixteen_callers_at_once(problem):
+    plackett.set_num_threads(2)
+    expected = likelihood(problem)
+    with ThreadPoolExecutor(16) as callers:
+        for found in callers.map(lambda _: likelihood(problem), range(64)):
+            np.testing.assert_array_equal(found.gradient, expected.gradient)
+
+
+def test_no_more_kernels_run_than_threads():
+    plackett.set_num_threads(3)
+    running, most = 0, 0
+    lock = threading.Lock()
+
+    def busy(first, last):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        threading.Event().wait(0.005)
+        with lock:
+            running -= 1
+        return last - first
+
+    cost = np.arange(101) * 1_000_000
+    with ThreadPoolExecutor(8) as callers:
+        totals = list(callers.map(lambda _: sum(threads.run_over_ranges(busy, cost)), range(8)))
+    assert totals == [100] * 8
+    assert 1 < most <= 3
+
+
+def test_errors_in_a_piece_reach_the_caller():
+    plackett.set_num_threads(2)
+
+    def fail(_first, _last):
+        raise RuntimeError("in a thread")
+
+    with pytest.raises(RuntimeError, match="in a thread"):
+        threads.run_over_ranges(fail, np.arange(11) * 1_000_000)
+
+
+def _in_child(problem, expected, queue):
+    queue.put(bool(np.array_equal(likelihood(problem).value, expected)))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_after_a_fork(problem):
+    plackett.set_num_threads(2)
+    expected = likelihood(problem).value  # the pool exists now, and its threads are not in the child
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    children = [context.Process(target=_in_child, args=(problem, expected, queue)) for _ in range(3)]
+    for child in children:
+        child.start()
+    assert [queue.get(timeout=60) for _ in children] == [True] * 3
+    for child in children:
+        child.join(timeout=60)
+        assert child.exitcode == 0
+
+
+def _threads_in_worker():
+    return plackett.get_num_threads()
+
+
+def test_joblib_workers_share_the_processors(problem):
+    joblib = pytest.importorskip("joblib")
+    workers = 2
+    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
+        numbers = joblib.Parallel(n_jobs=workers)(joblib.delayed(_threads_in_worker)() for _ in range(4))
+        values = joblib.Parallel(n_jobs=workers)(joblib.delayed(likelihood)(problem) for _ in range(4))
+    assert numbers == [1] * 4
+    for found in values:
+        np.testing.assert_array_equal(found.value, likelihood(problem).value)
+
+
+def test_within_torch_no_more_threads_than_torch_has(problem):
+    torch = pytest.importorskip("torch")
+    plackett.set_num_threads(8)
+    seen = []
+    original = threads.run_over_ranges
+
+    def spy(call, cost):
+        seen.append(plackett.get_num_threads())
+        return original(call, cost)
+
+    from plackett.likelihood import partition, tiers
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(partition, "run_over_ranges", spy)
+            patch.setattr(tiers, "run_over_ranges", spy)
+            scores, labels, offsets = problem
+            plackett.partition_log_likelihood(torch.tensor(scores), torch.tensor(labels), offsets=offsets)
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1, 1]
+    assert plackett.get_num_threads() == 8
+
+
+def _ask(environment):
+    code = "import plackett; print(plackett.get_num_threads())"
+    return subprocess.run(  # noqa: S603  # our own interpreter
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_environment_sets_the_number():
+    assert _ask({"PLACKETT_NUM_THREADS": "3", "OMP_NUM_THREADS": "5"}).stdout.strip() == "3"
+    assert _ask({"PLACKETT_NUM_THREADS": "", "OMP_NUM_THREADS": "5,2"}).stdout.strip() == "5"
+    wrong = _ask({"PLACKETT_NUM_THREADS": "many"})
+    assert "PLACKETT_NUM_THREADS must be a whole number of at least 1, got 'many'" in wrong.stderr
