@@ -4,19 +4,19 @@ import numba
 import numpy as np
 import pytest
 
-from plackett.likelihood.elementary import exp_nonpositive, expm1_nonpositive
+from plackett.likelihood.elementary import fast_exp, fast_expm1
 
 
 @numba.njit
 def _exp(x, out):
     for i in range(x.size):
-        out[i] = exp_nonpositive(x[i])
+        out[i] = fast_exp(x[i])
 
 
 @numba.njit
 def _expm1(x, out):
     for i in range(x.size):
-        out[i] = expm1_nonpositive(x[i])
+        out[i] = fast_expm1(x[i])
 
 
 def points(dtype, deepest):

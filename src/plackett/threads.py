@@ -8,7 +8,7 @@ with no pool and makes its own. (numba's parallel layers abort when called from 
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -17,17 +17,18 @@ import numpy.typing as npt
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
+_slots: threading.Semaphore | None = None  # as many as there may be kernels running
 _chosen: int | None = None
 _local = threading.local()
 
 # Below this many units of work (about a nanosecond each) handing a piece to another thread costs more than it saves.
-_SMALLEST_PIECE = 200_000
+_SMALLEST_PIECE = 100_000
 _PIECES_PER_THREAD = 4
 
 
 def _forget_pool() -> None:
-    global _pool, _lock
-    _pool = None
+    global _pool, _slots, _lock
+    _pool, _slots = None, None
     _lock = threading.Lock()
 
 
@@ -68,14 +69,12 @@ def set_num_threads(number: int | None) -> None:
 
     The default is $PLACKETT_NUM_THREADS, else $OMP_NUM_THREADS, else the processors this process may use.
     """
-    global _chosen, _pool
+    global _chosen, _pool, _slots
     if number is not None and (not isinstance(number, int | np.integer) or number < 1):
         raise ValueError(f"number must be a whole number of at least 1, or None, got {number!r}")
     with _lock:
         _chosen = None if number is None else int(number)
-        if _pool is not None:
-            _pool.shutdown(wait=False)
-            _pool = None
+        _pool, _slots = None, None  # calls under way keep theirs; its threads end with it
 
 
 @contextmanager
@@ -87,16 +86,6 @@ def at_most(number: int) -> Iterator[None]:
         yield
     finally:
         _local.limit = before
-
-
-def _submit_all(tasks: Sequence[Callable[[], int]]) -> list[int]:
-    global _pool
-    with _lock:
-        if _pool is None:
-            size = _chosen if _chosen is not None else _default_num_threads()
-            _pool = ThreadPoolExecutor(size, thread_name_prefix="plackett")
-        futures = [_pool.submit(task) for task in tasks]
-    return [future.result() for future in futures]
 
 
 def run_over_ranges(call: Callable[[int, int], int], cost: npt.NDArray[np.integer]) -> list[int]:
@@ -115,29 +104,52 @@ def run_over_ranges(call: Callable[[int, int], int], cost: npt.NDArray[np.intege
         return [call(0, units)]
     wanted = np.arange(1, pieces) * (total / pieces)
     cuts = np.unique(np.concatenate(([0], np.searchsorted(cost, wanted), [units])))
-    tasks = [_range_task(call, int(first), int(last)) for first, last in itertools.pairwise(cuts)]
-    if len(tasks) == 1:
-        return [tasks[0]()]
-    return _in_groups(tasks, threads)
+    ranges = [(int(first), int(last)) for first, last in itertools.pairwise(cuts)]
+    if len(ranges) == 1:
+        return [call(*ranges[0])]
+    return _share_out(call, ranges, threads)
 
 
-def _range_task(call: Callable[[int, int], int], first: int, last: int) -> Callable[[], int]:
-    return lambda: call(first, last)
+def _share_out(call: Callable[[int, int], int], ranges: list[tuple[int, int]], threads: int) -> list[int]:
+    """Up to `threads` workers, this thread among them, each take the next range until none is left.
 
-
-def _in_groups(tasks: Sequence[Callable[[], int]], threads: int) -> list[int]:
-    """Run the tasks with `threads` workers that each take the next one until none is left."""
-    results: list[int] = [0] * len(tasks)
-    numbers = iter(range(len(tasks)))
+    This thread takes part only if a slot is free, that is if other callers do not keep all processors busy already.
+    """
+    results = [0] * len(ranges)
+    numbers = iter(range(len(ranges)))
     turn = threading.Lock()
 
-    def worker() -> int:
+    def work() -> None:
         while True:
             with turn:
                 number = next(numbers, None)
             if number is None:
-                return 0
-            results[number] = tasks[number]()
+                return
+            results[number] = call(*ranges[number])
 
-    _submit_all([worker] * min(threads, len(tasks)))
+    def work_in_slot(slots: threading.Semaphore) -> None:
+        with slots:
+            work()
+
+    pool, slots = _pool_and_slots()
+    takes_part = slots.acquire(blocking=False)
+    others = min(threads, len(ranges)) - takes_part
+    futures = [pool.submit(work_in_slot, slots) for _ in range(others)]
+    if takes_part:
+        try:
+            work()
+        finally:
+            slots.release()
+    for future in futures:
+        future.result()
     return results
+
+
+def _pool_and_slots() -> tuple[ThreadPoolExecutor, threading.Semaphore]:
+    global _pool, _slots
+    with _lock:
+        if _pool is None or _slots is None:
+            number = _chosen if _chosen is not None else _default_num_threads()
+            _pool = ThreadPoolExecutor(number, thread_name_prefix="plackett")
+            _slots = threading.Semaphore(number)
+        return _pool, _slots

@@ -24,7 +24,7 @@ import math
 import numpy as np
 
 from plackett.compilation import inner
-from plackett.likelihood.elementary import expm1_nonpositive
+from plackett.likelihood.elementary import fast_expm1
 
 _LARGEST_LOG_ODDS = 690.0
 
@@ -49,15 +49,15 @@ def _descending(log_odds, n, places):
 
 
 @inner
-def _item(log_odds, t, first, last, stay, enter, phi):
-    """1 - p, t (1 - exp(-z)) / z, and phi z-derivatives' phi, at every node.
+def _item(log_odds, t, stay, enter, phi):
+    """1 - p, t (1 - exp(-z)) / z and phi at every node.
 
     `enter` times exp(l_i - log b_k) is p_i / b_k, also where a_i itself underflows.
     """
     a = math.exp(min(log_odds, _LARGEST_LOG_ODDS))
-    for k in range(first, last):
+    for k in range(t.size):
         z = max(a * t[k], 1e-300)
-        e = expm1_nonpositive(-z)
+        e = fast_expm1(-z)
         stay[k] = 1.0 + e
         enter[k] = -e / z * t[k]
         phi[k] = -z * (1.0 + e) / e
@@ -70,49 +70,47 @@ def _ratio(log_odds, log_scale):
 
 
 @inner
-def _advance(log_odds, seen, places, log_scale, first, last, stay, enter, states):
+def _advance(log_odds, seen, places, log_scale, stay, enter, states):
     """Take the item number `seen` (from 0) into the states G[0..places-1]."""
     for k in range(min(seen + 1, places - 1), 0, -1):
         ratio = _ratio(log_odds, log_scale[k])
-        for j in range(first, last):
+        for j in range(stay.size):
             states[k, j] = states[k, j] * stay[j] + states[k - 1, j] * ratio * enter[j]
-    for j in range(first, last):
+    for j in range(stay.size):
         states[0, j] *= stay[j]
 
 
 @inner
-def log_tail_probabilities(log_odds, n, places, t, first, last, log_tail):
-    """log P(at least `places` of the n items are above the threshold) at the nodes first..last."""
+def log_tail_probabilities(log_odds, n, places, t, log_tail):
+    """log P(at least `places` of the n items are above the threshold) at every node."""
     order, log_scale = _descending(log_odds, n, places)
-    width = last - first
-    times = t[first:last]
+    width = t.size
     states = np.zeros((places, width))
     states[0] = 1.0
     stay, enter, phi = np.empty(width), np.empty(width), np.empty(width)
     tail = np.zeros(width)
     for i in range(n):
         x = log_odds[order[i]]
-        _item(x, times, 0, width, stay, enter, phi)
+        _item(x, t, stay, enter, phi)
         if i >= places - 1:
             ratio = _ratio(x, log_scale[places])
             for j in range(width):
                 tail[j] += states[places - 1, j] * ratio * enter[j]
-        _advance(x, i, places, log_scale, 0, width, stay, enter, states)
+        _advance(x, i, places, log_scale, stay, enter, states)
     log_all_scales = log_scale.sum()
     for j in range(width):
-        log_tail[first + j] = math.log(tail[j]) + log_all_scales
+        log_tail[j] = math.log(tail[j]) + log_all_scales
 
 
 @inner
-def tail_moments(log_odds, n, places, t, q, first, last, phi_mean, phi_z_mean):
+def tail_moments(log_odds, n, places, t, q, phi_mean, phi_z_mean):
     """E[phi_i omega_i] and E[phi_i omega_i z_i] for every item.
 
     States before each item are needed again on the way back; they are kept for one block of about sqrt(n) items at a
     time and made anew from the state at the block's beginning, so the memory is O(sqrt(n) * places * nodes).
     """
     order, log_scale = _descending(log_odds, n, places)
-    width = last - first
-    times = t[first:last]
+    width = t.size
     block = math.ceil(math.sqrt(n))
     blocks = (n + block - 1) // block
     starts = np.zeros((blocks, places, width))
@@ -125,13 +123,13 @@ def tail_moments(log_odds, n, places, t, q, first, last, phi_mean, phi_z_mean):
         if i % block == 0:
             starts[i // block] = states
         x = log_odds[order[i]]
-        _item(x, times, 0, width, stay, enter, phi)
+        _item(x, t, stay, enter, phi)
         if i >= places - 1:
             ratio = _ratio(x, log_scale[places])
             for j in range(width):
                 tail[j] += states[places - 1, j] * ratio * enter[j]
-        _advance(x, i, places, log_scale, 0, width, stay, enter, states)
-    weight = q[first:last] / tail
+        _advance(x, i, places, log_scale, stay, enter, states)
+    weight = q / tail
 
     needed = np.zeros((places + 1, width))  # W[k] over the items after the current one
     needed[places] = 1.0
@@ -142,11 +140,11 @@ def tail_moments(log_odds, n, places, t, q, first, last, phi_mean, phi_z_mean):
         for i in range(begin, end):
             before[i - begin] = states
             x = log_odds[order[i]]
-            _item(x, times, 0, width, stay, enter, phi)
-            _advance(x, i, places, log_scale, 0, width, stay, enter, states)
+            _item(x, t, stay, enter, phi)
+            _advance(x, i, places, log_scale, stay, enter, states)
         for i in range(end - 1, begin - 1, -1):
             x = log_odds[order[i]]
-            _item(x, times, 0, width, stay, enter, phi)
+            _item(x, t, stay, enter, phi)
             omega[:] = 0.0
             reachable = min(i, places - 1)
             for k in range(reachable + 1):
@@ -164,6 +162,6 @@ def tail_moments(log_odds, n, places, t, q, first, last, phi_mean, phi_z_mean):
             for j in range(width):
                 weighted = weight[j] * omega[j] * phi[j]
                 mean += weighted
-                z_mean += weighted * (a * times[j])
+                z_mean += weighted * (a * t[j])
             phi_mean[order[i]] = mean
             phi_z_mean[order[i]] = z_mean

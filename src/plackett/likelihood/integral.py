@@ -29,11 +29,14 @@ from plackett.compilation import inner, inner_sum, used_once
 from plackett.likelihood.cutoff import log_tail_probabilities, tail_moments
 from plackett.likelihood.elementary import (
     bits_of_float64,
-    expm1_nonpositive,
+    fast_exp,
+    fast_expm1,
     float64_from_bits,
 )
 
 MOST_NODES = 16384
+_VECTOR = 8
+_STRIDE = 16
 LARGEST_CLOSED_FORM = 6
 
 # No line of integration is moved further than this: at pi / 2 the integrand stops decaying.
@@ -53,7 +56,7 @@ _LN2 = 0.6931471805599453
 @inner
 def decay_rate(z):
     """phi(z) = z / expm1(z) for z > 0: the slope of log(1 - exp(-z)) in log z, from 1 at 0 down to 0."""
-    e = expm1_nonpositive(-z)
+    e = fast_expm1(-z)
     return -z * (1.0 + e) / e
 
 
@@ -95,35 +98,35 @@ def _mode(a, n, deep):
 
 
 @inner
-def _log_products(a, n, t, first, last, log_product, exponent):
-    """log prod_i (1 - exp(-a_i t_k)) for the nodes first..last, with one logarithm a node.
+def _log_products(a, n, t, log_product, exponent):
+    """log prod_i (1 - exp(-a_i t_k)) for every node, with one logarithm a node.
 
     Products are kept as mantissa * 2^exponent. Four factors of at least exp(-100) each fit between two normalisations.
     """
-    for k in range(first, last):
+    for k in range(t.size):
         log_product[k] = 1.0
         exponent[k] = 0
     for i in range(n):
         rate = a[i]
-        for k in range(first, last):
-            log_product[k] *= -expm1_nonpositive(-rate * t[k])
+        for k in range(t.size):
+            log_product[k] *= -fast_expm1(-rate * t[k])
         if i % 4 == 3:
-            for k in range(first, last):
+            for k in range(t.size):
                 bits = bits_of_float64(log_product[k])
                 exponent[k] += (bits >> 52) - 1023
                 log_product[k] = float64_from_bits((bits & _MANTISSA) | _EXPONENT_OF_ONE)
-    for k in range(first, last):
+    for k in range(t.size):
         log_product[k] = math.log(log_product[k]) + exponent[k] * _LN2
 
 
 @inner_sum
-def _moments(a, n, t, q, first, last, phi_mean, phi_z_mean):
+def _moments(a, n, t, q, phi_mean, phi_z_mean):
     """E[phi_i] and E[phi_i z_i] for every item."""
     for i in range(n):
         rate = a[i]
         mean = 0.0
         z_mean = 0.0
-        for k in range(first, last):
+        for k in range(t.size):
             z = rate * t[k]
             weighted = q[k] * decay_rate(z)
             mean += weighted
@@ -187,7 +190,7 @@ def _needed_spacing(nodes, deep, first, last, top, h, depth):
     """
     t, f = nodes[1], nodes[2]
     needed = h
-    log_error = -math.inf
+    log_error = -math.inf if f[first] < top - depth else f[first] - top  # a tail that was cut off
     for k in range(first + 1, last - 1):
         remaining = depth - (top - f[k])
         if remaining > 0.0:
@@ -208,17 +211,21 @@ def _needed_spacing(nodes, deep, first, last, top, h, depth):
 
 
 @inner
-def _log_integrand(a, log_odds, n, deep, places, first, last, nodes, exponent):
-    """Fill t and f for the nodes first..last whose y is set."""
-    y, t, f = nodes[0], nodes[1], nodes[2]
-    for k in range(first, last):
-        t[k] = math.exp(y[k])
+def _log_integrand(a, log_odds, n, deep, places, y, t, f, exponent):
+    """Fill t and f for nodes whose y is set.
+
+    The arrays must be contiguous and exactly as long as there are nodes, or the loops over them are not vectorised.
+    """
+    for k in range(y.size):
+        t[k] = fast_exp(y[k])
     if places == n + deep:
-        _log_products(a, n, t, first, last, f, exponent)
+        _log_products(a, n, t, f, exponent)
+        for k in range(y.size):
+            f[k] += (1.0 + deep) * y[k] - t[k]
     else:
-        log_tail_probabilities(log_odds, n + deep, places, t, first, last, f)
-    for k in range(first, last):
-        f[k] += (1.0 + deep) * y[k] - t[k] if places == n + deep else y[k] - t[k]
+        log_tail_probabilities(log_odds, n, places, t, f)
+        for k in range(y.size):
+            f[k] += y[k] - t[k]
 
 
 @inner
@@ -229,7 +236,7 @@ def _mode_of_cutoff(log_odds, n, places, nodes, exponent):
     width = math.log(places + 1.0) + 1.0
     for k in range(points):
         y[k] = -0.5 + width * k / (points - 1)
-    _log_integrand(log_odds, log_odds, n, 0, places, 0, points, nodes, exponent)
+    _log_integrand(log_odds, log_odds, n, 0, places, y[:points], nodes[1, :points], f[:points], exponent)
     best = 1
     for k in range(2, points - 1):
         if f[k] > f[best]:
@@ -238,56 +245,94 @@ def _mode_of_cutoff(log_odds, n, places, nodes, exponent):
     return y[best], max((2.0 * f[best] - f[best - 1] - f[best + 1]) / (step * step), 1.0)
 
 
+@inner
+def _evaluate_nodes(first, last, centre, mode, h, a, log_odds, n, deep, places, nodes, exponent):
+    """Place the nodes first..last and fill t and f; returns the largest f."""
+    for k in range(first, last):
+        nodes[0, k] = mode + (k - centre) * h
+    _log_integrand(
+        a, log_odds, n, deep, places, nodes[0, first:last], nodes[1, first:last], nodes[2, first:last], exponent
+    )
+    top = nodes[2, first]
+    for k in range(first + 1, last):
+        top = max(top, nodes[2, k])
+    return top
+
+
+@inner
+def _whole_vectors(nodes):
+    """As many nodes, rounded up to whole vector registers: the rest of a loop costs as much as a whole vector."""
+    return (nodes + _VECTOR - 1) // _VECTOR * _VECTOR
+
+
+@inner_sum
+def _normalised_exponentials(f, top, q):
+    """q = exp(f - top) divided by its sum, which is returned."""
+    total = 0.0
+    for k in range(f.size):
+        q[k] = fast_exp(f[k] - top)
+        total += q[k]
+    for k in range(f.size):
+        q[k] /= total
+    return total
+
+
+@inner
+def _odds(log_odds, n, threshold, a):
+    """exp of the log odds above the threshold, one after the other; how many, and the sum of the others' log odds."""
+    lowest = log_odds[0]
+    for i in range(n):
+        lowest = min(lowest, log_odds[i])
+    if lowest > threshold:
+        for i in range(n):
+            a[i] = fast_exp(min(log_odds[i], _LARGEST_LOG_ODDS))
+        return n, 0.0
+    shallow = 0
+    deep_log_odds = 0.0
+    for i in range(n):
+        if log_odds[i] > threshold:
+            a[shallow] = math.exp(min(log_odds[i], _LARGEST_LOG_ODDS))
+            shallow += 1
+        else:
+            deep_log_odds += log_odds[i]
+    return shallow, deep_log_odds
+
+
 @used_once
 def _trapezoid(a, log_odds, n, deep, places, depth, nodes, exponent):
-    """Choose the nodes and weigh them: (log P less the deep items' log odds, first node, last node, log error).
+    """Choose the nodes and weigh them: (log P less the deep items' log odds, first node, log error).
 
-    Rows of `nodes` become y, t, f and the normalised weights q.
+    The nodes end at the end of `nodes`, whose rows become y, t, f and the normalised weights q.
     """
-    y, f, q = nodes[0], nodes[2], nodes[3]
+    f, q = nodes[2], nodes[3]
     if places == n + deep:
         mode, curvature = _mode(a, n, deep)
     else:
         mode, curvature = _mode_of_cutoff(log_odds, n, places, nodes, exponent)
-    h = _spacing(curvature, depth)
+    h = 0.9 * _spacing(curvature, depth)  # to the right of the mode f is steeper, and a second round costs more
     left, right = _reach(math.exp(mode), depth)
-    last = MOST_NODES
+    last = nodes.shape[1]
     for _ in range(8):
         steps_right = math.ceil(right / h)
-        most_steps_left = min(math.ceil(left / h), MOST_NODES - 1 - steps_right)
+        steps_left = math.ceil(left / h)
         centre = last - 1 - steps_right
         # The bound on the left end is far too wide where items are well above the rest: go there in strides.
-        reached = centre - min(most_steps_left, 16)
-        for k in range(reached, last):
-            y[k] = mode + (k - centre) * h
-        _log_integrand(a, log_odds, n, deep, places, reached, last, nodes, exponent)
-        top = f[reached]
-        for k in range(reached, last):
-            top = max(top, f[k])
-        while f[reached] > top - depth - _LEFT_MARGIN and reached > centre - most_steps_left:
-            until = reached
-            reached = max(reached - 16, centre - most_steps_left)
-            for k in range(reached, until):
-                y[k] = mode + (k - centre) * h
-            _log_integrand(a, log_odds, n, deep, places, reached, until, nodes, exponent)
-            for k in range(reached, until):
-                top = max(top, f[k])
-        needed, log_error = _needed_spacing(nodes, deep, reached, last, top, h, depth)
+        first = last - _whole_vectors(steps_right + 1 + min(steps_left, _STRIDE))
+        top = _evaluate_nodes(first, last, centre, mode, h, a, log_odds, n, deep, places, nodes, exponent)
+        while f[first] > top - depth - _LEFT_MARGIN and centre - first < steps_left and first >= _STRIDE:
+            first -= _STRIDE
+            new_top = _evaluate_nodes(
+                first, first + _STRIDE, centre, mode, h, a, log_odds, n, deep, places, nodes, exponent
+            )
+            top = max(top, new_top)
+        needed, log_error = _needed_spacing(nodes, deep, first, last, top, h, depth)
         if needed > 0.95 * h:
             break
         h = max(0.98 * needed, 0.25 * h)
-    first = reached
-    while first < last - 1 and f[first] < top - depth - _LEFT_MARGIN:
-        first += 1
-    while last - 1 > first and f[last - 1] < top - depth - _RIGHT_MARGIN:
-        last -= 1
-    total = 0.0
-    for k in range(first, last):
-        q[k] = math.exp(f[k] - top)
-        total += q[k]
-    for k in range(first, last):
-        q[k] /= total
-    return top + math.log(total * h), first, last, log_error
+    while first < last - _VECTOR and f[first + _VECTOR - 1] < top - depth - _LEFT_MARGIN:
+        first += _VECTOR
+    total = _normalised_exponentials(f[first:], top, q[first:])
+    return top + math.log(total * h), first, log_error
 
 
 @used_once
@@ -295,32 +340,22 @@ def _by_quadrature(log_odds, n, places, depth, order, nodes, exponent, work, gra
     a = work[0]
     # With z below 1e-17 at every node an item's factor is z itself: its logarithm leaves the integral.
     threshold = -40.0 - math.log(n + 50.0)
-    shallow = 0
-    deep_log_odds = 0.0
-    if places == n:
-        for i in range(n):
-            if log_odds[i] > threshold:
-                a[shallow] = math.exp(min(log_odds[i], _LARGEST_LOG_ODDS))
-                shallow += 1
-            else:
-                deep_log_odds += log_odds[i]
-    else:
-        shallow = n
+    shallow, deep_log_odds = _odds(log_odds, n, threshold, a) if places == n else (n, 0.0)
     deep = n - shallow
-    value, first, last, log_error = _trapezoid(a, log_odds, shallow, deep, places, depth, nodes, exponent)
-    t, q = nodes[1], nodes[3]
+    value, first, log_error = _trapezoid(a, log_odds, shallow, deep, places, depth, nodes, exponent)
+    t, q = nodes[1, first:], nodes[3, first:]
     mean = 0.0
-    for k in range(first, last):
+    for k in range(t.size):
         mean += q[k] * t[k]
     variance = 0.0
-    for k in range(first, last):
+    for k in range(t.size):
         variance += q[k] * (t[k] - mean) * (t[k] - mean)
     if order > 0:
         phi_mean, phi_z_mean = work[1], work[2]
         if places == n:
-            _moments(a, shallow, t, q, first, last, phi_mean, phi_z_mean)
+            _moments(a, shallow, t, q, phi_mean, phi_z_mean)
         else:
-            tail_moments(log_odds, n, places, t, q, first, last, phi_mean, phi_z_mean)
+            tail_moments(log_odds, n, places, t, q, phi_mean, phi_z_mean)
         j = 0
         for i in range(n):
             if places < n or log_odds[i] > threshold:

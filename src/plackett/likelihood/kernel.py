@@ -10,6 +10,8 @@ along all items of S together,
 
 An item sums this over all tiers above its own. Going down, w_R only falls, so the sums are carried along scaled by
 exp(w_R) of the latest tier: each step multiplies by a number of at most 1, and the pass costs one exponential an item.
+
+Loops that should be vectorised run over unsigned numbers: a signed index might be negative and count from the end.
 """
 
 import math
@@ -17,7 +19,7 @@ import math
 import numpy as np
 
 from plackett.compilation import inner, inner_sum, kernel
-from plackett.likelihood.elementary import exp_nonpositive
+from plackett.likelihood.elementary import fast_exp
 from plackett.likelihood.integral import LARGEST_CLOSED_FORM, MOST_NODES, tier_log_probability
 
 VALUE, DERIVATIVES = 0, 1
@@ -30,14 +32,14 @@ NO_CUTOFF = np.iinfo(np.int64).max
 def _add_tier(w, first, last, highest, total):
     """logsumexp as a pair (highest, total): add the items first..last."""
     peak = w[first]
-    for i in range(first + 1, last):
+    for i in range(np.uint64(first), np.uint64(last)):
         peak = max(peak, w[i])
     if peak > highest:
         total *= math.exp(highest - peak)
         highest = peak
     added = 0.0
-    for i in range(first, last):
-        added += exp_nonpositive(w[i] - highest)
+    for i in range(np.uint64(first), np.uint64(last)):
+        added += fast_exp(w[i] - highest)
     return highest, total + added
 
 
@@ -59,8 +61,8 @@ def _rest_log_sums(w, starts, begin, end, rest_peak, rest_log):
 @inner
 def _inherit(w, first, last, peak, log_total, carried, carried_square, gradient, curvature):
     """What the tiers above contribute to the derivatives of the items first..last."""
-    for i in range(first, last):
-        share = exp_nonpositive(min((w[i] - peak) - log_total, 0.0))
+    for i in range(np.uint64(first), np.uint64(last)):
+        share = fast_exp(min((w[i] - peak) - log_total, 0.0))
         gradient[i] = -share * carried
         curvature[i] = share * carried - share * share * carried_square
 

@@ -10,24 +10,28 @@ import math
 import numpy as np
 
 from plackett.compilation import inner, inner_sum, kernel
-from plackett.likelihood.elementary import exp_nonpositive
+from plackett.likelihood.elementary import fast_exp
 
 _LANES = 64
+# Exponents are cut at _LIMIT, which fast_exp takes in single precision too; a sum near its exponential is not trusted.
+_LIMIT = 80.0
+_FAR_ABOVE = math.exp(60.0)
 _BLOCK = 2048  # columns that stay in the first-level cache between the two looks at them
 
 
 @inner
-def _peak(row, first, last, lanes):
-    """The maximum of a stretch. It may miss a NaN; the sum over the same stretch does not.
+def _peak(x, lanes):
+    """The maximum of x. It may miss a NaN; the sum over the same values does not.
 
     A chain of comparisons is not vectorised, a loop over independent ones is.
     """
-    width = min(lanes.size, last - first)
+    width = min(lanes.size, x.size)
     for k in range(width):
-        lanes[k] = row[first + k]
-    for i in range(first + width, last, width):
-        for k in range(min(width, last - i)):
-            lanes[k] = row[i + k] if row[i + k] > lanes[k] else lanes[k]
+        lanes[k] = x[k]
+    for i in range(width, x.size, width):
+        piece = x[i : i + width]
+        for k in range(piece.size):
+            lanes[k] = piece[k] if piece[k] > lanes[k] else lanes[k]
     peak = lanes[0]
     for k in range(1, width):
         peak = max(peak, lanes[k])
@@ -35,30 +39,38 @@ def _peak(row, first, last, lanes):
 
 
 @inner_sum
-def _sum_of_exponentials(row, first, last, peak):
-    """The sum of exp(row - peak) over a stretch; NaN if there is a NaN in it."""
-    total = peak - peak  # a zero in the type of the row
-    for i in range(first, last):
-        total += exp_nonpositive(row[i] - peak)
+def _sum_of_exponentials(x, reference, highest):
+    """The sum of exp(min(x - reference, highest)); NaN if there is a NaN in x."""
+    total = reference - reference  # a zero in the type of x
+    for i in range(x.size):
+        total += fast_exp(min(x[i] - reference, highest))
     return total
 
 
 @inner
-def _add_stretch(row, first, last, peak, total, lanes):
-    """logsumexp as a pair (peak, total): add the columns first..last, block by block."""
-    for begin in range(first, last, _BLOCK):
-        end = min(begin + _BLOCK, last)
-        highest = _peak(row, begin, end, lanes)
+def _add_stretch(x, peak, total, limit, lanes):
+    """logsumexp as a pair (peak, total): add the values x, block by block.
+
+    A block is first summed against the peak so far. Only if the sum shows that a value is far above it, the maximum
+    of the block is looked for.
+    """
+    for begin in range(0, x.size, _BLOCK):
+        block = x[begin : begin + _BLOCK]
+        if peak > -math.inf:
+            added = _sum_of_exponentials(block, peak, limit)
+            if added < _FAR_ABOVE:
+                total += added
+                continue
+        highest = _peak(block, lanes)
         if highest == -math.inf:
-            for i in range(begin, end):
-                if row[i] != -math.inf:
+            for i in range(block.size):
+                if block[i] != -math.inf:
                     total = math.nan
             continue
-        if highest > peak:
+        if peak > -math.inf:
             total *= math.exp(peak - highest)
-            peak = highest
-        # Each block is summed against its own maximum, which has the type of the row.
-        total += _sum_of_exponentials(row, begin, end, highest) * math.exp(highest - peak)
+        peak = highest
+        total += _sum_of_exponentials(block, peak, limit)
     return peak, total
 
 
@@ -69,15 +81,16 @@ def log_sum_of_others(first, last, scores, positives, offsets, result):
     `positives` holds the positive columns of each row in ascending order. A NaN or +inf in a row gives NaN.
     """
     lanes = np.empty(_LANES, scores.dtype)
+    scalars = np.array([-math.inf, _LIMIT], scores.dtype)  # typed as the rows, to keep float32 arithmetic
     for b in range(first, last):
         row = scores[b]
-        peak = -math.inf
+        peak = scalars[0]
         total = 0.0
         begin = 0
         for i in range(offsets[b], offsets[b + 1]):
-            peak, total = _add_stretch(row, begin, positives[i], peak, total, lanes)
+            peak, total = _add_stretch(row[begin : positives[i]], peak, total, scalars[1], lanes)
             begin = positives[i] + 1
-        peak, total = _add_stretch(row, begin, row.size, peak, total, lanes)
+        peak, total = _add_stretch(row[begin:], peak, total, scalars[1], lanes)
         result[b] = peak + math.log(total)
     return -1
 
@@ -95,7 +108,7 @@ def gradient_of_others(first, last, scores, log_sum, pull, positives, offsets, p
         scalars[1] = -pull[b] * math.exp(scalars[2] - log_sum[b]) if pull[b] != 0.0 else 0.0
         zero, factor, reference = scalars[0], scalars[1], scalars[2]
         for j in range(row.size):
-            out[j] = factor * exp_nonpositive(min(row[j] - reference, zero))
+            out[j] = factor * fast_exp(min(row[j] - reference, zero))
         for i in range(offsets[b], offsets[b + 1]):
             out[positives[i]] = positive_gradient[i]
     return -1
