@@ -19,6 +19,8 @@ from strategies import scores_far_apart, scores_near_zero, tiered_list
 
 torch = pytest.importorskip("torch")
 distribution = pytest.importorskip("plackett.distribution")
+given_tiers = pytest.importorskip("plackett.distribution.given_tiers")
+subsets = pytest.importorskip("plackett.distribution.subsets")
 PlackettLuce = distribution.PlackettLuce
 
 FAILURE_RATE = 1e-6
@@ -296,7 +298,7 @@ def test_sample_given_tiers_of_huge_scores():
 
 @pytest.mark.parametrize("name", ["likely", "unlikely", "reversed by hundreds", "far above"])
 def test_sample_given_tiers_on_a_device_without_double_precision(name, monkeypatch):
-    monkeypatch.setattr(distribution, "_work_type", lambda _: torch.float32)
+    monkeypatch.setattr("plackett.distribution.plackett_luce.work_type", lambda _: torch.float32)
     scores, labels = GIVEN_TIERS[name]
     samples = PlackettLuce(tensor(scores)).sample_given_tiers(labels, (20_000,), generator=generator())
     assert_frequencies(samples, *conditional_probabilities(scores, labels))
@@ -328,9 +330,9 @@ def test_sample_given_large_tiers(gap, spread):
 def test_thresholds_have_their_density(log_odds):
     # Orders hardly show how the threshold is spread around its mean, so it is tested by itself.
     draws = 20_000
-    density = distribution._ThresholdDensity(tensor(log_odds), torch.zeros(len(log_odds)).long())
-    envelope = distribution._make_envelope(density, tensor([float(len(log_odds))]))
-    found = distribution._sample_thresholds(
+    density = given_tiers.ThresholdDensity(tensor(log_odds), torch.zeros(len(log_odds)).long())
+    envelope = given_tiers.make_envelope(density, tensor([float(len(log_odds))]))
+    found = given_tiers.sample_thresholds(
         density.repeat(1, draws), envelope.of_tiers(torch.zeros(draws).long()), generator()
     )
     grid = torch.linspace(-45.0, 12.0, 100_000, dtype=torch.float64)
@@ -362,9 +364,9 @@ def test_first_item_of_a_large_tier(rest):
 )
 def test_the_envelope_bounds_the_density(log_odds, seed):
     size = tensor([float(len(log_odds))])
-    density = distribution._ThresholdDensity(tensor(log_odds).clamp(-40.0, 690.0), torch.zeros(len(log_odds)).long())
+    density = given_tiers.ThresholdDensity(tensor(log_odds).clamp(-40.0, 690.0), torch.zeros(len(log_odds)).long())
     draws = 200
-    envelope = distribution._make_envelope(density, size).of_tiers(torch.zeros(draws).long())
+    envelope = given_tiers.make_envelope(density, size).of_tiers(torch.zeros(draws).long())
     assert (envelope.left < envelope.right).all()
     y, bound = envelope.propose(generator(seed))
     gain = density.repeat(1, draws).log(y) - bound
@@ -509,7 +511,7 @@ def test_entropy_and_divergence_by_enumeration(scores):
 
 
 def test_entropy_at_the_limit_of_exactness():
-    limit = distribution.MOST_ITEMS_EXACT
+    limit = subsets.MOST_ITEMS_EXACT
     assert PlackettLuce(torch.zeros(limit).double()).entropy().item() == pytest.approx(
         math.lgamma(limit + 1), rel=1e-14
     )
