@@ -42,8 +42,9 @@ def test_equals_the_dense_form(grades, scale, top, dtype, rng):
 def test_vectorised_path_equals_the_compiled(grades, rng):
     scores, indices, offsets, labels, _ = problem(rng, grades)
     positives = sparse.Positives(indices, offsets, labels, *scores.shape)
-    compiled = sparse._forward_compiled(scores.detach().numpy(), positives, 10**9, 1e-13)
-    with_torch = sparse._forward_vectorised(scores.detach(), positives, 10**9, 1e-13)
+    exact = sparse.ExactShortLists(10**9, 1e-13)
+    compiled = sparse._forward_compiled(scores.detach().numpy(), positives, exact)
+    with_torch = sparse._forward_vectorised(scores.detach(), positives, exact)
     for mine, theirs in zip(compiled, with_torch, strict=True):
         finite = np.isfinite(mine)
         np.testing.assert_allclose(mine[finite], theirs.numpy()[finite], rtol=1e-11, atol=1e-11)

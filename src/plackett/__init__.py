@@ -28,7 +28,7 @@ _HOME = {
     "set_num_threads": "threads",
     "show_versions": "environment",
 }
-_MODULES = ("data", "errors", "likelihood", "lists", "report", "threads")
+_MODULES = ("data", "errors", "likelihood", "lists", "losses", "report", "threads")
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

@@ -71,7 +71,7 @@ def approximate_derivatives(
         broken = break_ties(tiers, np.random.default_rng(random_state), bottom)
         derivatives = evaluate(flat, broken, tol=DEFAULT_TOL[np.dtype(np.float64)], derivatives=True)
     else:
-        derivatives = _efron_or_breslow(flat, tiers, efron=ties == "efron", bottom=bottom == "ordered")
+        derivatives = efron_or_breslow(flat, tiers, efron=ties == "efron", bottom=bottom == "ordered")
     value, gradient, curvature = derivatives
     return PartitionDerivatives(
         value.astype(array.dtype, copy=False),
@@ -98,7 +98,7 @@ def break_ties(tiers: Tiers, generator: np.random.Generator, bottom: str = "orde
     return Tiers(order, starts, offsets_from_sizes(counts.astype(np.int64)), tiers.offsets)
 
 
-def _efron_or_breslow(
+def efron_or_breslow(
     scores: npt.NDArray[np.float64], tiers: Tiers, *, efron: bool, bottom: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     value = np.empty(len(tiers.offsets) - 1)

@@ -117,3 +117,29 @@ def _fast_exp_compiled(x):  # numba compares the signatures
     if x == types.float32:
         return lambda x: _exp_float32(x)
     return lambda x: _exp_float64(x)
+
+
+@inner
+def fast_log1p_of_unit(x):
+    """log(1 + x) for 0 <= x <= 1, to 4e-16 relative.
+
+    2 atanh(u) with u = x / (2 + x) <= 1/3: the series in u^2 <= 1/9 needs 15 terms.
+    """
+    u = x / (2.0 + x)
+    s = u * u
+    p = 1.0 / 31.0
+    p = p * s + 1.0 / 29.0
+    p = p * s + 1.0 / 27.0
+    p = p * s + 1.0 / 25.0
+    p = p * s + 1.0 / 23.0
+    p = p * s + 1.0 / 21.0
+    p = p * s + 1.0 / 19.0
+    p = p * s + 1.0 / 17.0
+    p = p * s + 1.0 / 15.0
+    p = p * s + 1.0 / 13.0
+    p = p * s + 1.0 / 11.0
+    p = p * s + 1.0 / 9.0
+    p = p * s + 1.0 / 7.0
+    p = p * s + 1.0 / 5.0
+    p = p * s + 1.0 / 3.0
+    return 2.0 * u * (1.0 + p * s)

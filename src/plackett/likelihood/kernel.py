@@ -68,7 +68,7 @@ def _inherit(w, first, last, peak, log_total, carried, carried_square, gradient,
 
 
 @inner
-def _strict_list(w, upper, size, top, order, chosen, kept, gradient, curvature):
+def _strict_list(w, upper, size, top, order, weights, begin, chosen, kept, gradient, curvature):
     """A list whose first `upper` items are tiers of their own and whose other items are the bottom tier.
 
     With W_i = logsumexp of item i and all below it, item i is chosen with probability exp(w_i - W_i), and
@@ -90,7 +90,8 @@ def _strict_list(w, upper, size, top, order, chosen, kept, gradient, curvature):
             chosen[i], kept[i] = e * larger, larger
         rest = max(w[i], rest) + log_sum
         if i < top:
-            value += min(gap, 0.0) - log_sum
+            weight = weights[begin + i] if weights.size else 1.0
+            value += weight * (min(gap, 0.0) - log_sum)
     if order > 0:
         carried, carried_square = 0.0, 0.0
         for i in range(upper):
@@ -98,10 +99,11 @@ def _strict_list(w, upper, size, top, order, chosen, kept, gradient, curvature):
             gradient[i] = -p * carried
             curvature[i] = p * carried - p * p * carried_square
             if i < top:
-                gradient[i] += keep
-                curvature[i] += p * keep
-                carried += 1.0
-                carried_square += 1.0
+                weight = weights[begin + i] if weights.size else 1.0
+                gradient[i] += weight * keep
+                curvature[i] += weight * p * keep
+                carried += weight
+                carried_square += weight
             carried *= keep
             carried_square *= keep * keep
         _inherit(w, upper, size, peak, log_total, carried, carried_square, gradient, curvature)
@@ -110,7 +112,7 @@ def _strict_list(w, upper, size, top, order, chosen, kept, gradient, curvature):
 
 @inner
 def _one_list(
-    w, starts, begin, end, top, depth, order,
+    w, starts, begin, end, top, depth, order, weights,
     rest_peak, rest_log, log_odds, tier_gradient, tier_curvature, nodes, exponent, work, gradient, curvature,
 ):  # fmt: skip
     """Value and estimated error of one list, whose tiers are begin..end; derivatives in the order of `w`."""
@@ -140,24 +142,28 @@ def _one_list(
         log_probability, second, log_error = tier_log_probability(
             log_odds, n, min(n, top - first), depth, order, nodes, exponent, work, tier_gradient, tier_curvature
         )
-        value += log_probability
+        weight = weights[begin + m] if weights.size else 1.0
+        value += weight * log_probability
         error += math.exp(log_error)
         if order > 0:
             pull = 0.0
             for i in range(n):
-                gradient[first + i] += tier_gradient[i]
-                curvature[first + i] += tier_curvature[i]
+                gradient[first + i] += weight * tier_gradient[i]
+                curvature[first + i] += weight * tier_curvature[i]
                 pull += tier_gradient[i]
-            carried += pull
-            carried_square += second + pull
+            carried += weight * pull
+            carried_square += weight * (second + pull)
     return value, error
 
 
 @kernel
-def partition_lists(first, last, scores, order, starts, list_tiers, top, depth, derivatives, value, error, grad, curv):
+def partition_lists(
+    first, last, scores, order, starts, list_tiers, weights, top, depth, derivatives, value, error, grad, curv
+):
     """Fill value and error for the lists first..last, and grad and curv for their items when `derivatives` is 1.
 
-    Tier m begins at position starts[m] of `order`; list b has the tiers list_tiers[b]..list_tiers[b + 1].
+    Tier m begins at position starts[m] of `order`; list b has the tiers list_tiers[b]..list_tiers[b + 1]. `weights`
+    multiplies log P of each tier, unless it is empty.
     Returns the position in `scores` of a score that is not finite or too large, or -1.
     """
     longest, most_tiers = LARGEST_CLOSED_FORM, 1
@@ -182,12 +188,13 @@ def partition_lists(first, last, scores, order, starts, list_tiers, top, depth, 
             curvature[:size] = 0.0
         elif upper == list_tiers[b + 1] - 1 - list_tiers[b]:
             value[b] = _strict_list(
-                w, upper, size, top, derivatives, tier_gradient, tier_curvature, gradient, curvature
-            )
+                w, upper, size, top, derivatives, weights, list_tiers[b],
+                tier_gradient, tier_curvature, gradient, curvature,
+            )  # fmt: skip
             error[b] = 0.0
         else:
             value[b], error[b] = _one_list(
-                w, starts, list_tiers[b], list_tiers[b + 1], top, depth, derivatives, rest_peak, rest_log,
+                w, starts, list_tiers[b], list_tiers[b + 1], top, depth, derivatives, weights, rest_peak, rest_log,
                 log_odds, tier_gradient, tier_curvature, nodes, exponent, work, gradient, curvature,
             )  # fmt: skip
         if derivatives > 0:

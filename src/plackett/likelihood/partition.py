@@ -100,9 +100,19 @@ def labels_like(scores: FloatArray, labels: Any) -> FloatArray:
 
 
 def evaluate(
-    scores: npt.NDArray[np.float64], tiers: Tiers, *, top: int = NO_CUTOFF, tol: float, derivatives: bool
+    scores: npt.NDArray[np.float64],
+    tiers: Tiers,
+    *,
+    top: int = NO_CUTOFF,
+    tol: float,
+    derivatives: bool,
+    tier_weights: npt.NDArray[np.float64] | None = None,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Value of each list, gradient and curvature of each item (empty without `derivatives`), from prepared tiers."""
+    """Value of each list, gradient and curvature of each item (empty without `derivatives`), from prepared tiers.
+
+    `tier_weights` multiplies log P of each tier, in the order of `tiers`.
+    """
+    weights = np.empty(0) if tier_weights is None else np.ascontiguousarray(tier_weights, np.float64)
     lists = len(tiers.offsets) - 1
     value, error = np.empty(lists), np.empty(lists)
     items = len(scores) if derivatives else 0
@@ -113,7 +123,7 @@ def evaluate(
     def call(first: int, last: int) -> int:
         return int(
             partition_lists(
-                first, last, scores, tiers.order, tiers.starts, tiers.list_tiers,
+                first, last, scores, tiers.order, tiers.starts, tiers.list_tiers, weights,
                 top, depth, order, value, error, gradient, curvature,
             )
         )  # fmt: skip

@@ -7,7 +7,8 @@ backward together read the row twice and write its gradient once.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,8 @@ from torch import Tensor
 from plackett.likelihood import vectorised
 from plackett.likelihood.partition import check_top, evaluate
 from plackett.likelihood.rows import gradient_of_others, log_sum_of_others
-from plackett.likelihood.tiers import make_tiers
-from plackett.likelihood.torch_op import SecondDerivative, check_scores, tol_for
+from plackett.likelihood.tiers import Tiers, make_tiers
+from plackett.likelihood.torch_op import check_scores, refuse_second_derivative, tol_for
 from plackett.lists import IntArray, check_offsets, offsets_from_sizes, whole_numbers
 from plackett.threads import at_most, run_over_ranges
 
@@ -35,6 +36,7 @@ class Positives:
         if flat.size and (flat.min() < 0 or flat.max() >= columns):
             bad = int(np.argmax((flat < 0) | (flat >= columns)))
             raise ValueError(f"indices must be columns from 0 to {columns - 1}, got {flat[bad]} at position {bad}")
+        self.width = columns
         self.row = np.repeat(np.arange(rows), np.diff(self.offsets))
         # Rows stay in place, so sorting by (row, column) needs no second key.
         self.order = np.argsort(self.row * np.int64(columns) + flat, kind="stable")
@@ -68,6 +70,12 @@ class Positives:
         list_labels[self.is_positive] = self.labels
         self.tiers = make_tiers(list_labels, self.list_offsets)
 
+    def list_labels(self) -> npt.NDArray[np.float64]:
+        """Labels of the short lists: their tiers, numbered."""
+        labels = np.empty(len(self.is_positive))
+        labels[self.tiers.order] = -np.repeat(np.arange(len(self.tiers.sizes)), self.tiers.sizes).astype(np.float64)
+        return labels
+
     def short_lists(self, positive_scores: Any, rest: Any) -> npt.NDArray[np.float64]:
         scores = np.empty(len(self.is_positive))
         scores[self.is_positive] = positive_scores
@@ -75,20 +83,43 @@ class Positives:
         return scores
 
 
-class _SparsePartition(torch.autograd.Function):
+class ShortLists(Protocol):
+    """A log-likelihood of the short lists: value of each list and gradient of each item."""
+
+    def compiled(self, scores: npt.NDArray[np.float64], tiers: Tiers) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]: ...
+
+    def in_torch(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+@dataclass(frozen=True)
+class ExactShortLists:
+    """The exact likelihood of tiers."""
+
+    top: int
+    tol: float
+
+    def compiled(self, scores: npt.NDArray[np.float64], tiers: Tiers) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        value, gradient, _ = evaluate(scores, tiers, top=self.top, tol=self.tol, derivatives=True)
+        return value, gradient
+
+    def in_torch(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+        return vectorised.log_likelihood_and_gradient(scores, labels, offsets, top=self.top, tol=self.tol)
+
+
+class _SparseLikelihood(torch.autograd.Function):
     @staticmethod
-    def forward(scores: Tensor, positives: Positives, top: int, tol: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward(scores: Tensor, positives: Positives, short_lists: ShortLists) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Value, log sum of the other columns, pull on them, gradient of the positives."""
-        if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64):
+        if _has_kernel(scores):
             with at_most(torch.get_num_threads()):
-                results = _forward_compiled(scores.detach().numpy(), positives, top, tol)
+                results = _forward_compiled(scores.detach().numpy(), positives, short_lists)
         else:
-            results = _forward_vectorised(scores.detach(), positives, top, tol)
+            results = _forward_vectorised(scores.detach(), positives, short_lists)
         return tuple(torch.as_tensor(x, device=scores.device) for x in results)  # type: ignore[return-value]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        scores, positives, _, _ = inputs
+        scores, positives, _ = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.save_for_backward(scores, *output[1:])
         ctx.positives = positives
@@ -99,20 +130,20 @@ class _SparsePartition(torch.autograd.Function):
         weight = grad_value.detach().to(torch.float64) if scores.device.type != "mps" else grad_value.detach()
         row = torch.as_tensor(ctx.positives.row, device=scores.device)
         arguments = scores.detach(), log_sum, pull * weight, ctx.positives, own * weight[row]
-        if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64):
+        if _has_kernel(scores):
             with at_most(torch.get_num_threads()):
                 gradient = _backward_compiled(*arguments)
         else:
             gradient = _backward_vectorised(*arguments)
-        if torch.is_grad_enabled():  # create_graph=True: leave a node that refuses the second derivative
-            gradient = SecondDerivative.apply(
-                scores, gradient, torch.ones((), device=scores.device, dtype=scores.dtype)
-            )
-        return gradient, None, None, None
+        return refuse_second_derivative(scores, gradient), None, None
+
+
+def _has_kernel(scores: Tensor) -> bool:
+    return scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64)
 
 
 def _forward_compiled(
-    scores: npt.NDArray[Any], positives: Positives, top: int, tol: float
+    scores: npt.NDArray[Any], positives: Positives, short_lists: ShortLists
 ) -> tuple[npt.NDArray[Any], ...]:
     scores = np.ascontiguousarray(scores)
     rest = np.empty(len(scores))
@@ -122,7 +153,7 @@ def _forward_compiled(
     )
     _check_rest(rest, positives)
     lists = positives.short_lists(scores[positives.row, positives.columns], rest)
-    value, gradient, _ = evaluate(lists, positives.tiers, top=top, tol=tol, derivatives=True)
+    value, gradient = short_lists.compiled(lists, positives.tiers)
     pull = np.zeros(len(scores))
     pull[positives.has_rest] = -gradient[~positives.is_positive]
     return value.astype(scores.dtype), rest, pull, gradient[positives.is_positive]
@@ -149,7 +180,7 @@ def _check_rest(rest: npt.NDArray[np.float64], positives: Positives) -> None:
         raise ValueError(f"scores must be finite, got NaN, infinity or nothing but -infinity in row {row}")
 
 
-def _forward_vectorised(scores: Tensor, positives: Positives, top: int, tol: float) -> tuple[Any, ...]:
+def _forward_vectorised(scores: Tensor, positives: Positives, short_lists: ShortLists) -> tuple[Any, ...]:
     device = scores.device
     row = torch.as_tensor(positives.row, device=device)
     column = torch.as_tensor(positives.columns, device=device)
@@ -159,15 +190,10 @@ def _forward_vectorised(scores: Tensor, positives: Positives, top: int, tol: flo
     lists = scores.new_empty(len(is_positive), dtype=rest.dtype)
     lists[is_positive] = scores[row, column]
     lists[~is_positive] = rest[torch.as_tensor(positives.has_rest, device=device)]
-    list_labels = np.empty(len(positives.is_positive))
-    list_labels[positives.tiers.order] = -np.repeat(np.arange(len(positives.tiers.sizes)), positives.tiers.sizes)
-    value, gradient = vectorised.log_likelihood_and_gradient(
-        lists,
-        torch.as_tensor(list_labels, device=device, dtype=lists.dtype if device.type == "mps" else torch.float64),
-        torch.as_tensor(positives.list_offsets, device=device),
-        top=top,
-        tol=tol,
+    list_labels = torch.as_tensor(
+        positives.list_labels(), device=device, dtype=torch.float32 if device.type == "mps" else torch.float64
     )
+    value, gradient = short_lists.in_torch(lists, list_labels, torch.as_tensor(positives.list_offsets, device=device))
     pull = torch.zeros_like(rest)
     pull[torch.as_tensor(positives.has_rest, device=device)] = -gradient[~is_positive]
     return value, rest, pull, gradient[is_positive]
@@ -202,9 +228,19 @@ def sparse_partition_log_likelihood(
     Returns:
         One value per row, differentiable once; 0 for a row without positives.
     """
+    positives = positives_of(scores, indices, offsets, labels)
+    return sparse_likelihood(scores, positives, ExactShortLists(check_top(top), tol_for(scores, tol)))
+
+
+def positives_of(scores: Tensor, indices: Any, offsets: Any, labels: Any) -> Positives:
+    """The positives of 2-D scores, checked."""
     check_scores(scores)
     if scores.dim() != 2:
         raise ValueError(f"scores must have two dimensions (rows, columns), got {scores.dim()}")
-    positives = Positives(indices, offsets, labels, *scores.shape)
-    value: Tensor = _SparsePartition.apply(scores, positives, check_top(top), tol_for(scores, tol))[0]
+    return Positives(indices, offsets, labels, *scores.shape)
+
+
+def sparse_likelihood(scores: Tensor, positives: Positives, short_lists: ShortLists) -> Tensor:
+    """One value per row, by any likelihood of the short lists; differentiable once."""
+    value: Tensor = _SparseLikelihood.apply(scores, positives, short_lists)[0]
     return value

@@ -1,6 +1,8 @@
 """Labels of ragged lists turned into tiers, once for all evaluations with the same labels."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +10,9 @@ import numpy.typing as npt
 from plackett.compilation import kernel
 from plackett.lists import IntArray, offsets_from_sizes
 from plackett.threads import run_over_ranges
+
+TierWeighting = Callable[[Any, Any, Any], Any]
+"""(labels of tiers, labels of the tiers below them, items above them) -> weights; arrays of NumPy or torch alike."""
 
 _MOST_LEVELS = 16  # lists with more distinct labels are sorted
 _COST_PER_ITEM = 20
@@ -31,6 +36,17 @@ class Tiers:
     @property
     def sizes(self) -> IntArray:
         return np.diff(self.starts)
+
+    def weights(self, weighting: TierWeighting, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """A weight for every tier; 0 for the bottom tiers, which are compared with nothing."""
+        upper = labels[self.order[self.starts[:-1]]]
+        places = self.starts[:-1] - np.repeat(self.offsets[:-1], np.diff(self.list_tiers))
+        is_bottom = np.zeros(len(upper), np.bool_)
+        is_bottom[self.list_tiers[1:][np.diff(self.list_tiers) > 0] - 1] = True
+        weights = np.zeros(len(upper))
+        active = np.flatnonzero(~is_bottom)
+        weights[active] = weighting(upper[active], upper[active + 1], places[active])
+        return weights
 
 
 @kernel

@@ -19,7 +19,7 @@ from plackett.likelihood import vectorised
 from plackett.likelihood.kernel import LARGEST_SCORE
 from plackett.likelihood.midpoint import check_midpoint_options
 from plackett.likelihood.partition import check_tol, check_top, evaluate
-from plackett.likelihood.tiers import make_tiers
+from plackett.likelihood.tiers import TierWeighting, make_tiers
 from plackett.lists import check_offsets, offsets_from_sizes
 from plackett.threads import at_most
 
@@ -69,23 +69,38 @@ class SecondDerivative(torch.autograd.Function):
         return SecondDerivative.apply(*moved), 0
 
 
+def refuse_second_derivative(scores: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient itself; while a graph of the backward pass is recorded, with a node that refuses to go further."""
+    if not torch.is_grad_enabled():
+        return gradient
+    one = torch.ones((), device=scores.device, dtype=scores.dtype)
+    result: Tensor = SecondDerivative.apply(scores, gradient, one)
+    return result
+
+
 class _Partition(torch.autograd.Function):
     """Flat scores and labels, offsets -> value of each list, and the gradient (not differentiable)."""
 
     @staticmethod
-    def forward(scores: Tensor, labels: Tensor, offsets: Any, top: int, tol: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        scores: Tensor, labels: Tensor, offsets: Any, top: int, tol: float, weighting: TierWeighting | None
+    ) -> tuple[Tensor, Tensor]:
         if scores.device.type != "cpu":
             _check_on_device(scores, labels)
             bounds = torch.as_tensor(offsets, device=scores.device)
-            return vectorised.log_likelihood_and_gradient(scores, labels, bounds, top=top, tol=tol)
+            return vectorised.log_likelihood_and_gradient(scores, labels, bounds, top=top, tol=tol, weighting=weighting)
         with at_most(torch.get_num_threads()):
-            tiers = make_tiers(numpy_of(labels, np.float64), offsets)
-            value, gradient, _ = evaluate(numpy_of(scores, np.float64), tiers, top=top, tol=tol, derivatives=True)
+            flat_labels = numpy_of(labels, np.float64)
+            tiers = make_tiers(flat_labels, offsets)
+            weights = None if weighting is None else tiers.weights(weighting, flat_labels)
+            value, gradient, _ = evaluate(
+                numpy_of(scores, np.float64), tiers, top=top, tol=tol, derivatives=True, tier_weights=weights
+            )
         return torch.from_numpy(value).to(scores.dtype), torch.from_numpy(gradient).to(scores.dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        scores, _, offsets, _, _ = inputs
+        scores, _, offsets, *_ = inputs
         _, gradient = output
         ctx.mark_non_differentiable(gradient)
         ctx.save_for_backward(scores, gradient)
@@ -96,18 +111,46 @@ class _Partition(torch.autograd.Function):
         scores, gradient = ctx.saved_tensors
         sizes = torch.as_tensor(ctx.sizes, device=gradient.device)
         factor = torch.repeat_interleave(grad_value, sizes, output_size=gradient.shape[-1])
-        return SecondDerivative.apply(scores, gradient, factor), None, None, None, None
+        return SecondDerivative.apply(scores, gradient, factor), None, None, None, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, scores: Tensor, labels: Tensor, offsets: Any, top: int, tol: float) -> Any:
+    def vmap(info: Any, in_dims: Any, scores: Tensor, labels: Tensor, offsets: Any, *options: Any) -> Any:
         batch = info.batch_size
         scores, labels = (
             x.expand(batch, -1) if dim is None else x.movedim(dim, 0)
             for x, dim in zip((scores, labels), in_dims[:2], strict=True)
         )
         tiled = offsets_from_sizes(np.tile(np.diff(offsets), batch))
-        value, gradient = _Partition.apply(scores.reshape(-1), labels.reshape(-1), tiled, top, tol)
+        value, gradient = _Partition.apply(scores.reshape(-1), labels.reshape(-1), tiled, *options)
         return (value.reshape(batch, -1), gradient.reshape(batch, -1)), (0, 0)
+
+
+class _WithGradient(torch.autograd.Function):
+    """The value of each list, with its gradient by the scores, which is known already."""
+
+    @staticmethod
+    def forward(scores: Tensor, value: Tensor, gradient: Tensor, offsets: Any) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        scores, _, gradient, offsets = inputs
+        ctx.save_for_backward(scores, gradient)
+        ctx.sizes = np.diff(offsets)
+
+    @staticmethod
+    def backward(ctx: Any, grad_value: Tensor) -> Any:
+        scores, gradient = ctx.saved_tensors
+        factor = torch.repeat_interleave(
+            grad_value, torch.as_tensor(ctx.sizes, device=gradient.device), output_size=len(gradient)
+        )
+        return SecondDerivative.apply(scores, gradient, factor), None, None, None
+
+
+def with_gradient(scores: Tensor, value: Tensor, gradient: Tensor, offsets: Any) -> Tensor:
+    """`value`, one a list, made differentiable by the flat scores with a gradient in closed form."""
+    result: Tensor = _WithGradient.apply(scores, value.to(scores.dtype), gradient.to(scores.dtype), offsets)
+    return result
 
 
 def _check_on_device(scores: Tensor, labels: Tensor) -> None:
@@ -117,7 +160,7 @@ def _check_on_device(scores: Tensor, labels: Tensor) -> None:
         raise ValueError("labels must be finite")
 
 
-def _flat(scores: Any, labels: Any, offsets: Any, where: Any) -> tuple[Tensor, Tensor, np.ndarray[Any, Any]]:
+def flat_lists(scores: Any, labels: Any, offsets: Any, where: Any) -> tuple[Tensor, Tensor, np.ndarray[Any, Any]]:
     """Items of a batch one after the other, and their offsets; the rules of `plackett.lists.make_batch`."""
     check_scores(scores)
     labels = torch.as_tensor(labels, device=scores.device)
@@ -156,14 +199,17 @@ def partition_log_likelihood(
     where: Any = None,
     top: int | None = None,
     tol: float | None = None,
+    weighting: TierWeighting | None = None,
 ) -> Tensor:
-    """`plackett.partition_log_likelihood` for torch tensors.
+    """`plackett.partition_log_likelihood` for torch tensors; `weighting` multiplies log P of each tier.
 
     Differentiable once; a second derivative raises an error. torch.compile runs it outside the graph (a graph break);
     torch.func.grad and torch.func.vmap work.
     """
-    flat_scores, flat_labels, bounds = _flat(scores, labels, offsets, where)
-    value: Tensor = _Partition.apply(flat_scores, flat_labels, bounds, check_top(top), tol_for(scores, tol))[0]
+    flat_scores, flat_labels, bounds = flat_lists(scores, labels, offsets, where)
+    value: Tensor = _Partition.apply(flat_scores, flat_labels, bounds, check_top(top), tol_for(scores, tol), weighting)[
+        0
+    ]
     return value
 
 
@@ -196,7 +242,7 @@ def midpoint_log_likelihood(
 ) -> Tensor:
     """The midpoint rule of Ma et al. (2021) with autograd's own backward; see `plackett.likelihood.midpoint`."""
     check_midpoint_options(top, intervals, shift)
-    flat, flat_labels, bounds = _flat(scores, labels, offsets, where)
+    flat, flat_labels, bounds = flat_lists(scores, labels, offsets, where)
     tiers = make_tiers(numpy_of(flat_labels.cpu(), np.float64), bounds)
     order = torch.as_tensor(tiers.order, device=scores.device)
     w = flat[order]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from plackett.likelihood.partition import evaluate
-from plackett.likelihood.tiers import make_tiers
+from plackett.likelihood.tiers import TierWeighting, make_tiers
 
 _LARGEST_ANGLE = 1.25  # see `integral`
 _MOST_DOUBLINGS = 8
@@ -23,7 +23,7 @@ _LARGEST_LOG_ODDS = 690.0
 
 
 @dataclass(frozen=True)
-class _Tiers:
+class SortedTiers:
     """Items sorted by list and descending label; tiers numbered through all lists."""
 
     order: Tensor  # (items,) position of each sorted item in the input
@@ -32,9 +32,10 @@ class _Tiers:
     before: Tensor  # (tiers,) items of the same list above it
     list: Tensor  # (tiers,)
     is_last: Tensor  # (tiers,) the bottom tier of its list
+    label: Tensor  # (tiers,)
 
 
-def _sort(labels: Tensor, list_of: Tensor) -> _Tiers:
+def sort_into_tiers(labels: Tensor, list_of: Tensor) -> SortedTiers:
     order = torch.argsort(labels, descending=True, stable=True)
     order = order[torch.argsort(list_of[order], stable=True)]
     sorted_list, sorted_label = list_of[order], labels[order]
@@ -49,12 +50,12 @@ def _sort(labels: Tensor, list_of: Tensor) -> _Tiers:
     is_first = torch.ones_like(is_last)
     is_first[1:] = is_last[:-1]
     list_begin = torch.cummax(torch.where(is_first, begin, torch.zeros_like(begin)), 0).values
-    return _Tiers(order, tier, size, begin - list_begin, of_list, is_last)
+    return SortedTiers(order, tier, size, begin - list_begin, of_list, is_last, sorted_label[begin])
 
 
-def _log_sum_per_tier(w: Tensor, tiers: _Tiers) -> Tensor:
+def _log_sum_per_tier(w: Tensor, tiers: SortedTiers) -> Tensor:
     count = len(tiers.size)
-    peak = w.new_full((count,), -math.inf).scatter_reduce(0, tiers.tier, w, "amax")
+    peak = w.new_full((count,), -math.inf).scatter_reduce(0, tiers.tier, w.detach(), "amax")
     return peak + torch.log(w.new_zeros(count).index_add(0, tiers.tier, torch.exp(w - peak[tiers.tier])))
 
 
@@ -206,7 +207,7 @@ def _probabilities(log_odds: Tensor, tier: Tensor, size: Tensor, places: Tensor,
 
 
 def log_likelihood_and_gradient(
-    scores: Tensor, labels: Tensor, offsets: Tensor, *, top: int, tol: float
+    scores: Tensor, labels: Tensor, offsets: Tensor, *, top: int, tol: float, weighting: TierWeighting | None = None
 ) -> tuple[Tensor, Tensor]:
     """Value of each list and gradient of each item, on the scores' device, in double precision where it has it."""
     lists = len(offsets) - 1
@@ -214,7 +215,7 @@ def log_likelihood_and_gradient(
     if len(scores) == 0:
         return scores.new_zeros(lists), torch.zeros_like(scores)
     list_of = torch.repeat_interleave(torch.arange(lists, device=scores.device), torch.diff(offsets))
-    tiers = _sort(labels, list_of)
+    tiers = sort_into_tiers(labels, list_of)
     w = scores.detach().to(work_type)[tiers.order]
     with_below = _running_log_sum(_log_sum_per_tier(w, tiers), tiers.list, reverse=True)
     rest = torch.full_like(with_below, math.inf)
@@ -230,6 +231,11 @@ def log_likelihood_and_gradient(
         value, own = _probabilities(
             w[items] - rest[tiers.tier[items]], number[tiers.tier[items]], tiers.size[active], places, tol
         )
+        if weighting is not None:
+            above_rest = torch.nonzero(active)[:, 0]
+            weight = weighting(tiers.label[above_rest], tiers.label[above_rest + 1], tiers.before[above_rest])
+            weight = torch.as_tensor(weight, device=value.device, dtype=value.dtype)
+            value, own = value * weight, own * weight[number[tiers.tier[items]]]
         total.index_add_(0, tiers.list[active], value)
         gradient[items] = own
         pull = w.new_zeros(len(tiers.size)).index_add(0, tiers.tier, gradient)
@@ -242,3 +248,25 @@ def log_likelihood_and_gradient(
     restored = torch.empty_like(gradient)
     restored[tiers.order] = gradient
     return total.to(scores.dtype), restored.to(scores.dtype)
+
+
+def efron_or_breslow(
+    scores: Tensor, labels: Tensor, list_of: Tensor, lists: int, *, efron: bool, bottom: bool
+) -> Tensor:
+    """The approximations of `approximations`, one value a list, with autograd's own backward."""
+    if len(scores) == 0:
+        return scores.new_zeros(lists)
+    tiers = sort_into_tiers(labels, list_of)
+    w = scores[tiers.order]
+    own = _log_sum_per_tier(w, tiers)
+    everything = _running_log_sum(own, tiers.list, reverse=True)  # log D, over the tier and all below
+    terms = w - everything[tiers.tier]
+    if efron:
+        begin = torch.cumsum(tiers.size, 0) - tiers.size
+        before = torch.arange(len(w), device=w.device) - begin[tiers.tier]
+        taken = before.to(w.dtype) / tiers.size[tiers.tier]  # k / n
+        share = torch.exp(own - everything)[tiers.tier]  # D_S / D
+        terms = terms - torch.log1p(-taken * share)
+    if not bottom:
+        terms = torch.where(tiers.is_last[tiers.tier], 0.0, terms)
+    return w.new_zeros(lists).index_add(0, tiers.list[tiers.tier], terms)

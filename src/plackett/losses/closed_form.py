@@ -1,0 +1,184 @@
+"""Losses whose value and gradient are computed together: by compiled kernels on the CPU, in torch operations elsewhere.
+
+The torch versions work on padded arrays (lists, longest) and loop over blocks of items, so that no table of all pairs
+is ever held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plackett.likelihood.torch_op import with_gradient
+from plackett.losses import kernels
+from plackett.losses.lists import FlatLists
+from plackett.threads import at_most, run_over_ranges
+
+_LARGEST_BLOCK = 1 << 22  # pairs held at a time
+NO_TRUNCATION = np.iinfo(np.int64).max
+
+
+def _run(lists: FlatLists, cost: Any, call: Callable[..., int], *arguments: Any) -> Tensor:
+    """Call a kernel on all lists; `arguments` are those between the range and the results."""
+    value, gradient = np.zeros(lists.count), np.zeros(len(lists.scores))
+    with at_most(torch.get_num_threads()):
+        run_over_ranges(lambda first, last: call(first, last, *arguments, value, gradient), cost)
+    return with_gradient(lists.scores, torch.from_numpy(value), torch.from_numpy(gradient), lists.offsets)
+
+
+def _pairs_cost(lists: FlatLists) -> Any:
+    sizes = np.diff(lists.offsets)
+    return np.concatenate(([0], np.cumsum(sizes * sizes)))
+
+
+def softmax_of_lists(lists: FlatLists, values: Tensor, active: Tensor) -> Tensor:
+    """The softmax over the active items of each list, 0 elsewhere; no gradient."""
+    if lists.on_cpu:
+        result = np.zeros(len(values))
+        flat, mask = values.detach().double().numpy(), active.numpy()
+        with at_most(torch.get_num_threads()):
+            run_over_ranges(
+                lambda first, last: kernels.softmax_lists(first, last, flat, mask, lists.offsets, result),
+                lists.offsets * 10,
+            )
+        return torch.from_numpy(result)
+    padded = lists.padded(torch.where(active, values.detach(), -torch.inf), -torch.inf)
+    return lists.unpadded(torch.nan_to_num(torch.softmax(padded, -1)))
+
+
+def cross_entropy(lists: FlatLists, target: Tensor) -> Tensor:
+    """sum_j target_j (logsumexp(scores) - score_j) of each list."""
+    if lists.on_cpu:
+        flat = target.double().numpy()
+        return _run(lists, lists.offsets * 10, kernels.cross_entropy_lists, lists.numpy_scores(), flat, lists.offsets)
+    padded = lists.padded(lists.scores.detach(), -torch.inf)
+    log_p = torch.log_softmax(padded, -1)
+    goal = lists.padded(target.to(padded.dtype), 0.0)
+    value = -torch.where(goal != 0, goal * log_p, 0.0).sum(-1)
+    gradient = lists.unpadded(goal.sum(-1, keepdim=True) * log_p.exp() - goal)
+    return with_gradient(lists.scores, value, gradient, lists.offsets)
+
+
+def pair_loss(lists: FlatLists, kind: int) -> Tensor:
+    """The logistic or hinge loss of all pairs with different labels, summed for each list."""
+    if lists.on_cpu:
+        tiers = lists.tiers()
+        return _run(
+            lists, _pairs_cost(lists), kernels.pair_lists,
+            lists.numpy_scores(), tiers.order, tiers.starts, tiers.list_tiers, kind,
+        )  # fmt: skip
+    return _pair_loss_in_torch(lists, kind)
+
+
+def _pair_loss_in_torch(lists: FlatLists, kind: int) -> Tensor:
+    w, y = _padded_scores_and_labels(lists)
+    value, gradient = w.new_zeros(len(w)), torch.zeros_like(w)
+    for block in _blocks(w):
+        x = w[:, None, :] - w[:, block, None]  # (lists, block, longest): how far j is above i
+        preferred = (y[:, block, None] > y[:, None, :]) & (y[:, None, :] > -torch.inf)
+        if kind == kernels.LOGISTIC:
+            loss, slope = torch.nn.functional.softplus(x), torch.sigmoid(x)
+        else:
+            loss, slope = (1.0 + x).clamp(min=0.0), (x > -1.0).to(x.dtype)
+        loss, slope = torch.where(preferred, loss, 0.0), torch.where(preferred, slope, 0.0)
+        value += loss.sum((1, 2))
+        gradient += slope.sum(1)
+        gradient[:, block] -= slope.sum(2)
+    return with_gradient(lists.scores, value, lists.unpadded(gradient), lists.offsets)
+
+
+def lambda_loss(lists: FlatLists, gains: Tensor, truncation: int) -> Tensor:
+    """The logistic loss of all pairs, weighted by the change of NDCG when they swap places."""
+    if lists.on_cpu:
+        tiers = lists.tiers()
+        return _run(
+            lists, _pairs_cost(lists), kernels.lambda_lists, lists.numpy_scores(), gains.double().numpy(),
+            tiers.order, tiers.starts, tiers.list_tiers, truncation,
+        )  # fmt: skip
+    return _lambda_loss_in_torch(lists, gains, truncation)
+
+
+def _lambda_loss_in_torch(lists: FlatLists, gains: Tensor, truncation: int) -> Tensor:
+    w, y = _padded_scores_and_labels(lists)
+    gain = lists.padded(gains.to(w.dtype), 0.0)
+    present = y > -torch.inf
+    by_score = torch.argsort(torch.where(present, w, -torch.inf), dim=-1, descending=True, stable=True)
+    place = torch.argsort(by_score, dim=-1).to(w.dtype)
+    discount = 1.0 / torch.log2(2.0 + place)
+    counts = place < truncation
+    ideal = _ideal_dcg(gain, truncation)
+    scale = torch.where(ideal > 0.0, 1.0 / ideal.clamp(min=torch.finfo(w.dtype).tiny), 0.0)
+    value, gradient = w.new_zeros(len(w)), torch.zeros_like(w)
+    for block in _blocks(w):
+        x = w[:, None, :] - w[:, block, None]
+        change = ((gain[:, block, None] - gain[:, None, :]) * (discount[:, block, None] - discount[:, None, :])).abs()
+        used = (y[:, block, None] > y[:, None, :]) & present[:, None, :] & (counts[:, block, None] | counts[:, None, :])
+        change = torch.where(used, change, 0.0)
+        slope = change * torch.sigmoid(x)
+        value += (change * torch.nn.functional.softplus(x)).sum((1, 2))
+        gradient += slope.sum(1)
+        gradient[:, block] -= slope.sum(2)
+    return with_gradient(lists.scores, value * scale, lists.unpadded(gradient * scale[:, None]), lists.offsets)
+
+
+def approx_ndcg(lists: FlatLists, gains: Tensor, truncation: int, temperature: float) -> Tensor:
+    """1 - NDCG with places made smooth by a sigmoid of that temperature."""
+    if lists.on_cpu:
+        tiers = lists.tiers()
+        return _run(
+            lists, _pairs_cost(lists) * 4, kernels.approx_ndcg_lists, lists.numpy_scores(), gains.double().numpy(),
+            tiers.order, tiers.starts, tiers.list_tiers, truncation, 1.0 / temperature,
+        )  # fmt: skip
+    return _approx_ndcg_in_torch(lists, gains, truncation, temperature)
+
+
+def _approx_ndcg_in_torch(lists: FlatLists, gains: Tensor, truncation: int, temperature: float) -> Tensor:
+    w, y = _padded_scores_and_labels(lists)
+    gain = lists.padded(gains.to(w.dtype), 0.0)
+    present = y > -torch.inf
+    place = torch.full_like(w, 0.5)
+    for block in _blocks(w):
+        place[:, block] += torch.where(
+            present[:, None, :], torch.sigmoid((w[:, None, :] - w[:, block, None]) / temperature), 0.0
+        ).sum(2)
+    log_place = torch.log2(1.0 + place)
+    truncated = present.sum(-1, keepdim=True) > truncation
+    kept = torch.where(truncated, torch.sigmoid(min(truncation, w.shape[-1]) + 0.5 - place), 1.0)
+    kept_slope = torch.where(truncated, -kept * (1.0 - kept), 0.0)
+    ideal = _ideal_dcg(gain, truncation)
+    lowest = torch.where(present, y, torch.inf).amin(-1)
+    usable = (ideal > 0.0) & (y.amax(-1) > lowest)
+    scale = torch.where(usable, 1.0 / ideal.clamp(min=torch.finfo(w.dtype).tiny), 0.0)
+    value = torch.where(usable, 1.0 - (gain * kept / log_place).sum(-1) * scale, 0.0)
+    decay = kept / (log_place.square() * (1.0 + place) * np.log(2.0))
+    slope = gain * (decay - kept_slope / log_place) * scale[:, None]
+    gradient = torch.zeros_like(w)
+    for block in _blocks(w):
+        s = torch.sigmoid((w[:, None, :] - w[:, block, None]) / temperature)
+        steepness = torch.where(present[:, None, :], s * (1.0 - s), 0.0) / temperature
+        gradient[:, block] = ((slope[:, None, :] - slope[:, block, None]) * steepness).sum(2)
+    return with_gradient(lists.scores, value, lists.unpadded(gradient), lists.offsets)
+
+
+def _padded_scores_and_labels(lists: FlatLists) -> tuple[Tensor, Tensor]:
+    """Padding has score 0 and label -inf; as the lower item of a pair it is told apart by its label."""
+    scores = lists.scores.detach()
+    labels = lists.labels.to(torch.float32 if scores.device.type == "mps" else torch.float64)
+    return lists.padded(scores, 0.0), lists.padded(labels, -torch.inf)
+
+
+def _blocks(padded: Tensor) -> Iterator[slice]:
+    rows, longest = padded.shape
+    width = max(1, _LARGEST_BLOCK // max(1, rows * longest))
+    for first in range(0, longest, width):
+        yield slice(first, min(first + width, longest))
+
+
+def _ideal_dcg(gain: Tensor, truncation: int) -> Tensor:
+    best = gain.sort(-1, descending=True).values
+    place = torch.arange(gain.shape[-1], device=gain.device, dtype=gain.dtype)
+    return torch.where(place < truncation, best / torch.log2(2.0 + place), 0.0).sum(-1)

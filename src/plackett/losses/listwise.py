@@ -1,0 +1,357 @@
+"""Losses that look at a whole list: likelihoods of tiers and orders, and cross-entropies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plackett.likelihood import vectorised
+from plackett.likelihood.approximations import efron_or_breslow
+from plackett.likelihood.partition import check_top
+from plackett.likelihood.tiers import TierWeighting
+from plackett.likelihood.torch_op import partition_log_likelihood, with_gradient
+from plackett.losses.closed_form import cross_entropy, softmax_of_lists
+from plackett.losses.lists import FlatLists, prepare, reduce_losses
+
+_LARGEST_TABLE = 1 << 25  # numbers in the largest array of the exact top-k of ListNet
+
+Psi = float | Callable[[Tensor], Tensor]
+
+
+def gain_weights(upper: Any, lower: Any, _places: Any) -> Any:
+    """2^grade of a tier less 2^grade of the tier below it: what NDCG gains by telling the two apart."""
+    return 2.0**upper - 2.0**lower
+
+
+def partition_loss(
+    scores: Tensor,
+    labels: Any,
+    *,
+    where: Any = None,
+    offsets: Any = None,
+    weights: Any = None,
+    reduction: str = "mean",
+    top: int | None = None,
+    tier_weights: str | TierWeighting | None = None,
+    tol: float | None = None,
+) -> Tensor:
+    """PL-Partition: minus the exact log-likelihood of the tiers (Ma et al. 2021).
+
+    Ties: items with equal labels form a tier, whose order is unknown; exact.
+
+    Args:
+        top: count only the first `top` places.
+        tier_weights: multiplies the term of each tier: "gain" for the difference of 2^grade - 1 between a tier and the
+            next, or a function of (labels of tiers, labels of the tiers below, items above), all 1-D tensors or arrays.
+    """
+    if isinstance(tier_weights, str) and tier_weights != "gain":
+        raise ValueError(f'tier_weights must be "gain", a function or None, got {tier_weights!r}')
+    weighting = gain_weights if isinstance(tier_weights, str) else tier_weights
+    value = partition_log_likelihood(
+        scores, labels, offsets=offsets, where=where, top=top, tol=tol, weighting=weighting
+    )
+    return reduce_losses(-value, weights, reduction)
+
+
+def topk_loss(
+    scores: Tensor,
+    labels: Any,
+    *,
+    where: Any = None,
+    offsets: Any = None,
+    weights: Any = None,
+    reduction: str = "mean",
+    top: int | None = None,
+) -> Tensor:
+    """PL-TopK: minus the log-likelihood of the first `top` places, whose exact order is known (None: all places).
+
+    Ties: refused among the first `top` places, and between them and the rest.
+    """
+    lists = prepare(scores, labels, offsets, where)
+    cutoff = check_top(top)
+    _refuse_ties(lists, cutoff)
+    value = partition_log_likelihood(lists.scores, lists.labels, offsets=lists.offsets, top=top)
+    return reduce_losses(-value, weights, reduction)
+
+
+def _refuse_ties(lists: FlatLists, cutoff: int) -> None:
+    y = lists.padded(lists.labels.double() if lists.on_cpu else lists.labels.float(), -math.inf)
+    ranked = y.sort(-1, descending=True).values
+    tied = (ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] > -math.inf)
+    tied &= torch.arange(tied.shape[1], device=tied.device) < cutoff
+    if bool(tied.any()):
+        b = int(torch.nonzero(tied)[0, 0])
+        label = ranked[:, 1:][tied][0].item()
+        raise ValueError(
+            f"labels must not tie within the top places for topk_loss, got {label} more than once in list {b}: "
+            "use partition_loss, which takes ties exactly"
+        )
+
+
+def lower_bound_loss(
+    scores: Tensor,
+    labels: Any,
+    *,
+    where: Any = None,
+    offsets: Any = None,
+    weights: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """PL-LB (Hino et al. 2010): minus the log of n_m! prod exp(w_i) / sum over S_m and below, for each tier S_m.
+
+    Ties: each item of a tier is drawn as if the others of the tier were still there. Never below `partition_loss`, and
+    equal to it when all tiers but the last hold one item.
+    """
+    lists = prepare(scores, labels, offsets, where)
+    return reduce_losses(-_approximate(lists, "breslow", "unordered") - _log_factorials(lists), weights, reduction)
+
+
+def _log_factorials(lists: FlatLists) -> Tensor:
+    """sum over all tiers but the last of log n_m!, of each list."""
+    if len(lists.labels) == 0:
+        return lists.scores.new_zeros(lists.count)
+    tiers = vectorised.sort_into_tiers(lists.labels, lists.list_of())
+    terms = torch.where(tiers.is_last, 0.0, torch.lgamma(tiers.size.to(lists.scores.dtype) + 1.0))
+    return lists.scores.new_zeros(lists.count).index_add(0, tiers.list, terms)
+
+
+def _approximate(lists: FlatLists, ties: str, bottom: str) -> Tensor:
+    """Efron's or Breslow's log-likelihood of each list."""
+    if lists.on_cpu:
+        value, gradient, _ = efron_or_breslow(
+            lists.numpy_scores(), lists.tiers(), efron=ties == "efron", bottom=bottom == "ordered"
+        )
+        return with_gradient(lists.scores, torch.from_numpy(value), torch.from_numpy(gradient), lists.offsets)
+    return vectorised.efron_or_breslow(
+        lists.scores, lists.labels, lists.list_of(), lists.count, efron=ties == "efron", bottom=bottom == "ordered"
+    )
+
+
+def attrank_loss(
+    scores: Tensor,
+    labels: Any,
+    *,
+    where: Any = None,
+    offsets: Any = None,
+    weights: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """AttRank (Ai et al. 2018): cross-entropy of softmax(scores) and the attention of the labels.
+
+    The attention is exp(label) over the items with positive labels, normalised, and 0 for the others; a list without a
+    positive label contributes 0. Ties: equal labels get equal attention.
+    """
+    lists = prepare(scores, labels, offsets, where)
+    attention = softmax_of_lists(lists, lists.labels.double(), lists.labels > 0)
+    return reduce_losses(cross_entropy(lists, attention), weights, reduction)
+
+
+def listnet_loss(
+    scores: Tensor,
+    labels: Any,
+    *,
+    where: Any = None,
+    offsets: Any = None,
+    weights: Any = None,
+    reduction: str = "mean",
+    top: int = 1,
+    samples: int | None = None,
+    psi: Psi = 1.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """ListNet (Cao et al. 2007): cross-entropy of the distributions of the first `top` places under labels and scores.
+
+    Ties: labels are scores of a Plackett-Luce model; equal labels are equally likely to come first.
+
+    Args:
+        top: 1 is the softmax cross-entropy. More places are summed over all ordered choices, which takes
+            longest^top numbers a list, or
+        samples: estimated without bias from so many choices drawn from the labels (Luo et al. 2015).
+        psi: the labels are multiplied by this number, or mapped by this function.
+        generator: for samples.
+    """
+    lists = prepare(scores, labels, offsets, where)
+    if check_top(top) == 1 and samples is None:
+        everything = torch.ones_like(lists.labels, dtype=torch.bool)
+        losses = cross_entropy(lists, softmax_of_lists(lists, _mapped(lists, psi), everything))
+    elif samples is None:
+        losses = _exact_listnet(lists, _mapped(lists, psi), top)
+    else:
+        losses = _sampled_orders(lists, psi, samples, top, generator)
+    return reduce_losses(losses, weights, reduction)
+
+
+def _exact_listnet(lists: FlatLists, labels: Tensor, top: int) -> Tensor:
+    longest = int(max(lists.offsets[1:] - lists.offsets[:-1], default=0))
+    if lists.count * longest**top > _LARGEST_TABLE:
+        raise ValueError(
+            f"top must be small enough for lists x longest^top to be at most {_LARGEST_TABLE}, got {lists.count} x "
+            f"{longest}^{top}: draw the choices with samples="
+        )
+    w = lists.padded(lists.scores, 0.0)
+    y = lists.padded(labels.to(w.dtype), 0.0)
+    present = lists.padded(torch.ones_like(lists.scores), 0.0) > 0
+    return _expected_surprise(w, y, present, top)
+
+
+def _expected_surprise(w: Tensor, y: Tensor, left: Tensor, places: int) -> Tensor:
+    """E[-log q(choices)] over choices drawn one after the other by softmax(y) from the items left, q = softmax(w).
+
+    V(T, places) = sum_{i in T} p_i(T) (-log q_i(T) + V(T - i, places - 1)); (..., items) -> (...).
+    """
+    p = torch.where(left, torch.exp(_masked_log_softmax(y, left)), 0.0)
+    cost = torch.where(left, -_masked_log_softmax(w, left), 0.0)
+    if places > 1:
+        apart = ~torch.eye(w.shape[-1], dtype=torch.bool, device=w.device)
+        after = _expected_surprise(w.unsqueeze(-2), y.unsqueeze(-2), left.unsqueeze(-2) & apart, places - 1)
+        cost = cost + after
+    return (p * cost).sum(-1)
+
+
+def _masked_log_softmax(x: Tensor, mask: Tensor) -> Tensor:
+    """Over the marked entries; what stands elsewhere is finite and has no gradient. All unmarked: zeros."""
+    x = x.expand(torch.broadcast_shapes(x.shape, mask.shape))
+    nothing = ~mask.any(-1, keepdim=True)
+    safe = torch.where(mask | nothing, x, -math.inf)
+    return torch.where(mask, x - torch.logsumexp(safe, -1, keepdim=True), 0.0)
+
+
+def _mapped(lists: FlatLists, psi: Psi) -> Tensor:
+    labels = lists.labels.to(torch.float32 if lists.scores.device.type == "mps" else torch.float64)
+    mapped = psi(labels) if callable(psi) else labels * psi
+    if mapped.shape != labels.shape:
+        raise ValueError(f"psi must keep the shape of the labels, {tuple(labels.shape)}, got {tuple(mapped.shape)}")
+    return mapped
+
+
+def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Uniform on (0, 1)."""
+    u = torch.rand(like.shape, dtype=like.dtype, device=like.device, generator=generator)
+    return u.clamp_(min=torch.finfo(like.dtype).tiny)
+
+
+def _check_samples(samples: Any) -> int:
+    if not isinstance(samples, int) or samples < 1:
+        raise ValueError(f"samples must be a whole number of at least 1, got {samples!r}")
+    return samples
+
+
+def _sampled_orders(
+    lists: FlatLists, psi: Psi, samples: int, top: int | None, generator: torch.Generator | None
+) -> Tensor:
+    """The mean over orders drawn from the Plackett-Luce distribution of the labels of minus their log-likelihood."""
+    mapped = _mapped(lists, psi)
+    total = lists.scores.new_zeros(lists.count)
+    for _ in range(_check_samples(samples)):
+        keys = mapped - torch.log(-torch.log(_uniform(mapped, generator)))
+        total = total - partition_log_likelihood(lists.scores, keys, offsets=lists.offsets, top=top)
+    return total / samples
+
+
+def listpl_loss(
+    scores: Tensor,
+    labels: Any,
+    *,
+    where: Any = None,
+    offsets: Any = None,
+    weights: Any = None,
+    reduction: str = "mean",
+    psi: Psi = 1.0,
+    samples: int = 1,
+    top: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """ListPL: minus the log-likelihood of an order drawn anew at every call from the distribution of the labels.
+
+    Its mean over calls is the full cross-entropy of the two Plackett-Luce distributions.
+    Ties: equal labels are equally likely to come first, and lower labels can come before higher ones.
+
+    Args:
+        psi: the labels are multiplied by this number, or mapped by this function, before orders are drawn.
+        samples: the mean over so many orders.
+    """
+    lists = prepare(scores, labels, offsets, where)
+    return reduce_losses(_sampled_orders(lists, psi, samples, top, generator), weights, reduction)
+
+
+_BOTTOM = {"random": "ordered", "stable": "ordered", "efron": "unordered", "breslow": "unordered"}
+
+
+def listmle_loss(
+    scores: Tensor,
+    labels: Any,
+    *,
+    where: Any = None,
+    offsets: Any = None,
+    weights: Any = None,
+    reduction: str = "mean",
+    ties: str = "random",
+    bottom: str | None = None,
+    top: int | None = None,
+    position_weights: Any = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """ListMLE (Xia et al. 2008): minus the log-likelihood of one order that sorts the labels.
+
+    Args:
+        ties: "random" breaks ties anew at every call, "stable" by the order of the rows, "efron" and "breslow"
+            approximate the sum over all orders, "exact" is `partition_loss`.
+        bottom: whether the last tier is "ordered" too, or "unordered". None: ordered when ties are broken, else
+            unordered.
+        top: count only the first `top` places (not with efron and breslow).
+        position_weights: weight of each place from the first on, 1-D, for as many places as the longest list has
+            (position-aware ListMLE; with ties="random" or "stable").
+        generator: for ties="random".
+    """
+    if ties not in (*_BOTTOM, "exact"):
+        raise ValueError(f"ties must be one of {', '.join(_BOTTOM)}, exact, got {ties!r}")
+    if bottom not in (None, "ordered", "unordered") or (ties == "exact" and bottom == "ordered"):
+        raise ValueError(
+            f'bottom must be "ordered", "unordered" or None (and not "ordered" with exact), got {bottom!r}'
+        )
+    if position_weights is not None and ties not in ("random", "stable"):
+        raise ValueError(f'position_weights need ties="random" or "stable", got ties={ties!r}')
+    if top is not None and ties in ("efron", "breslow"):
+        raise ValueError(f"top must be None with ties={ties!r}, got {top!r}")
+    lists = prepare(scores, labels, offsets, where)
+    if ties == "exact":
+        value = partition_log_likelihood(lists.scores, lists.labels, offsets=lists.offsets, top=top)
+    elif ties in ("efron", "breslow"):
+        value = _approximate(lists, ties, bottom or _BOTTOM[ties])
+    else:
+        keys = _broken_ties(lists, ties, bottom or _BOTTOM[ties], generator)
+        weighting = None if position_weights is None else _position_weighting(lists, position_weights)
+        value = partition_log_likelihood(lists.scores, keys, offsets=lists.offsets, top=top, weighting=weighting)
+    return reduce_losses(-value, weights, reduction)
+
+
+def _broken_ties(lists: FlatLists, ties: str, bottom: str, generator: torch.Generator | None) -> Tensor:
+    """Labels without ties: the rank of each label among all, plus a fraction that decides within a tie."""
+    if len(lists.labels) == 0:
+        return lists.labels
+    inverse: Tensor = torch.unique(lists.labels, return_inverse=True)[1]
+    rank = inverse.to(torch.float32 if lists.scores.device.type == "mps" else torch.float64)
+    if ties == "random":
+        fraction = _uniform(rank, generator)
+    else:
+        fraction = 1.0 - torch.arange(1, len(rank) + 1, device=rank.device, dtype=rank.dtype) / (len(rank) + 1)
+    if bottom == "unordered":
+        list_of = lists.list_of()
+        lowest = rank.new_full((lists.count,), math.inf).scatter_reduce(0, list_of, rank, "amin")
+        fraction = torch.where(rank == lowest[list_of], 0.0, fraction)
+    return rank + fraction
+
+
+def _position_weighting(lists: FlatLists, position_weights: Any) -> TierWeighting:
+    table = torch.as_tensor(position_weights).double()
+    longest = int(max(lists.offsets[1:] - lists.offsets[:-1], default=0))
+    if table.dim() != 1 or len(table) < longest:
+        raise ValueError(
+            f"position_weights must hold a weight for each of the {longest} places of the longest list, got shape "
+            f"{tuple(table.shape)}"
+        )
+    return lambda _upper, _lower, places: table[torch.as_tensor(places).cpu()]

@@ -1,0 +1,115 @@
+"""Losses over pairs of items with different labels, and metric-driven ones. Ties in the labels form no pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plackett.likelihood.partition import check_top
+from plackett.losses import kernels
+from plackett.losses.closed_form import approx_ndcg, lambda_loss, pair_loss
+from plackett.losses.lists import FlatLists, prepare, reduce_losses
+
+Gain = str | Callable[[Tensor], Tensor]
+
+
+def ranknet_loss(
+    scores: Tensor,
+    labels: Any,
+    *,
+    where: Any = None,
+    offsets: Any = None,
+    weights: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """RankNet (Burges et al. 2005): sum over pairs, i preferred to j, of log(1 + exp(w_j - w_i)).
+
+    Ties: pairs with equal labels do not count. Time grows with the number of pairs, memory with the number of items.
+    """
+    return reduce_losses(pair_loss(prepare(scores, labels, offsets, where), kernels.LOGISTIC), weights, reduction)
+
+
+def ranksvm_loss(
+    scores: Tensor,
+    labels: Any,
+    *,
+    where: Any = None,
+    offsets: Any = None,
+    weights: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """RankSVM (Joachims 2002): sum over pairs, i preferred to j, of max(0, 1 - (w_i - w_j)).
+
+    Ties: pairs with equal labels do not count.
+    """
+    return reduce_losses(pair_loss(prepare(scores, labels, offsets, where), kernels.HINGE), weights, reduction)
+
+
+def lambdarank_loss(
+    scores: Tensor,
+    labels: Any,
+    *,
+    where: Any = None,
+    offsets: Any = None,
+    weights: Any = None,
+    reduction: str = "mean",
+    truncation: int | None = None,
+    gain: Gain = "exp2",
+) -> Tensor:
+    """LambdaRank (Burges et al. 2006): RankNet with each pair weighted by |change of NDCG when its items swap places|.
+
+    The weights are held constant in the gradient. Ties: pairs with equal labels do not count; items with equal scores
+    are placed in the order of the tiers and rows.
+
+    Args:
+        truncation: NDCG@truncation; pairs count if one of the two is within the first places.
+        gain: "exp2" (2^label - 1), "linear" (the label), or a function of the labels.
+    """
+    lists = prepare(scores, labels, offsets, where)
+    losses = lambda_loss(lists, _gains(lists, gain), check_top(truncation))
+    return reduce_losses(losses, weights, reduction)
+
+
+def approx_ndcg_loss(
+    scores: Tensor,
+    labels: Any,
+    *,
+    where: Any = None,
+    offsets: Any = None,
+    weights: Any = None,
+    reduction: str = "mean",
+    truncation: int | None = None,
+    gain: Gain = "exp2",
+    temperature: float = 0.1,
+) -> Tensor:
+    """ApproxNDCG (Qin et al. 2010): 1 - NDCG with smooth places, 1 + sum_j sigmoid((w_j - w_i) / temperature).
+
+    Ties: equal labels have equal gains, so their order does not matter. A list without a preference contributes 0.
+
+    Args:
+        truncation: NDCG@truncation; the cut is made smooth by a sigmoid of the place.
+        gain: as in `lambdarank_loss`.
+    """
+    if not isinstance(temperature, int | float) or not temperature > 0.0:
+        raise ValueError(f"temperature must be above 0, got {temperature!r}")
+    lists = prepare(scores, labels, offsets, where)
+    losses = approx_ndcg(lists, _gains(lists, gain), check_top(truncation), float(temperature))
+    return reduce_losses(losses, weights, reduction)
+
+
+def _gains(lists: FlatLists, gain: Gain) -> Tensor:
+    labels = lists.labels.to(torch.float32 if lists.scores.device.type == "mps" else torch.float64)
+    if callable(gain):
+        gains = gain(labels)
+    elif gain == "exp2":
+        gains = torch.exp2(labels) - 1.0
+    elif gain == "linear":
+        gains = labels
+    else:
+        raise ValueError(f'gain must be "exp2", "linear" or a function, got {gain!r}')
+    if not bool(((gains >= 0) & torch.isfinite(gains)).all()):
+        raise ValueError(f"labels must have finite gains of at least 0, got a gain of {gains.min().item()}")
+    return gains
