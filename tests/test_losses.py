@@ -314,6 +314,17 @@ def test_torch_versions_equal_the_kernels(truncation):
         np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("only_positive", [True, False])
+def test_torch_version_of_the_cross_entropy(only_positive):
+    scores, labels = random_lists(9)
+    flat = lists_module.prepare(scores, labels, OFFSETS, None)
+    mine = closed_form.softmax_cross_entropy(flat, labels, only_positive=only_positive)
+    theirs = closed_form._softmax_cross_entropy_in_torch(flat, labels, only_positive)
+    np.testing.assert_allclose(mine.detach(), theirs.detach(), rtol=1e-11, atol=1e-12)
+    gradients = [torch.autograd.grad(x.sum(), scores)[0] for x in (mine, theirs)]
+    np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("efron", [True, False])
 @pytest.mark.parametrize("bottom", [True, False])
 def test_torch_versions_of_efron_and_breslow(efron, bottom):

@@ -112,6 +112,27 @@ def test_fused_output_layer(name, chunk, with_bias, rng):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
 
 
+def test_fused_output_layer_without_kernels(monkeypatch, rng):
+    hidden, weight, bias = linear_problem(rng)
+
+    def loss(h, w, b):
+        return losses.linear_partition_loss(h, w, b, INDICES, OFFSETS, chunk=7, reduction="none")
+
+    compiled = value_and_gradients(loss, hidden, weight, bias)
+    linear = pytest.importorskip("plackett.losses.linear")
+    original = linear._Chunks.__init__
+
+    def without_kernels(self, *arguments):
+        original(self, *arguments)
+        self.has_kernel = False
+
+    monkeypatch.setattr(linear._Chunks, "__init__", without_kernels)
+    in_torch = value_and_gradients(loss, hidden, weight, bias)
+    np.testing.assert_allclose(compiled[0], in_torch[0], rtol=1e-12, atol=1e-12)
+    for a, b in zip(compiled[1], in_torch[1], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["partition", "lower_bound"])
 def test_sampled_negatives_with_all_columns_are_exact(name, rng):
     hidden, weight, bias = linear_problem(rng)

@@ -24,9 +24,11 @@ NO_TRUNCATION = np.iinfo(np.int64).max
 
 def _run(lists: FlatLists, cost: Any, call: Callable[..., int], *arguments: Any) -> Tensor:
     """Call a kernel on all lists; `arguments` are those between the range and the results."""
-    value, gradient = np.zeros(lists.count), np.zeros(len(lists.scores))
+    value, gradient = np.zeros(lists.count), np.empty(len(lists.scores), arguments[0].dtype)
     with at_most(torch.get_num_threads()):
         run_over_ranges(lambda first, last: call(first, last, *arguments, value, gradient), cost)
+    if not np.isfinite(value).all():
+        lists.raise_not_finite()
     return with_gradient(lists.scores, torch.from_numpy(value), torch.from_numpy(gradient), lists.offsets)
 
 
@@ -35,29 +37,24 @@ def _pairs_cost(lists: FlatLists) -> Any:
     return np.concatenate(([0], np.cumsum(sizes * sizes)))
 
 
-def softmax_of_lists(lists: FlatLists, values: Tensor, active: Tensor) -> Tensor:
-    """The softmax over the active items of each list, 0 elsewhere; no gradient."""
-    if lists.on_cpu:
-        result = np.zeros(len(values))
-        flat, mask = values.detach().double().numpy(), active.numpy()
-        with at_most(torch.get_num_threads()):
-            run_over_ranges(
-                lambda first, last: kernels.softmax_lists(first, last, flat, mask, lists.offsets, result),
-                lists.offsets * 10,
-            )
-        return torch.from_numpy(result)
-    padded = lists.padded(torch.where(active, values.detach(), -torch.inf), -torch.inf)
-    return lists.unpadded(torch.nan_to_num(torch.softmax(padded, -1)))
+def softmax_cross_entropy(lists: FlatLists, labels: Tensor, *, only_positive: bool = False) -> Tensor:
+    """Cross-entropy of softmax(scores) and softmax(labels), over all items of a list or those with positive labels.
+
+    A list without an item to put weight on contributes 0.
+    """
+    if lists.on_cpu and lists.scores.dtype in (torch.float32, torch.float64):
+        return _run(
+            lists, lists.offsets * 5, kernels.softmax_lists,
+            lists.scores.detach().numpy(), labels.numpy(), only_positive, lists.offsets,
+        )  # fmt: skip
+    return _softmax_cross_entropy_in_torch(lists, labels, only_positive)
 
 
-def cross_entropy(lists: FlatLists, target: Tensor) -> Tensor:
-    """sum_j target_j (logsumexp(scores) - score_j) of each list."""
-    if lists.on_cpu:
-        flat = target.double().numpy()
-        return _run(lists, lists.offsets * 10, kernels.cross_entropy_lists, lists.numpy_scores(), flat, lists.offsets)
-    padded = lists.padded(lists.scores.detach(), -torch.inf)
-    log_p = torch.log_softmax(padded, -1)
-    goal = lists.padded(target.to(padded.dtype), 0.0)
+def _softmax_cross_entropy_in_torch(lists: FlatLists, labels: Tensor, only_positive: bool) -> Tensor:
+    scores = lists.scores.detach()
+    active = labels > 0 if only_positive else torch.ones_like(labels, dtype=torch.bool)
+    goal = torch.nan_to_num(torch.softmax(lists.padded(torch.where(active, labels, -torch.inf), -torch.inf), -1))
+    log_p = torch.log_softmax(lists.padded(scores, -torch.inf), -1)
     value = -torch.where(goal != 0, goal * log_p, 0.0).sum(-1)
     gradient = lists.unpadded(goal.sum(-1, keepdim=True) * log_p.exp() - goal)
     return with_gradient(lists.scores, value, gradient, lists.offsets)

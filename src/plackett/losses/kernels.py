@@ -15,59 +15,67 @@ LOGISTIC, HINGE = 0, 1
 _BLOCK = 1024
 
 
+@inner
+def _peak(x):
+    peak = x[0]
+    for i in range(x.size):
+        peak = max(peak, x[i])
+    return peak
+
+
 @inner_sum
-def _peak_and_total(w):
-    peak = w[0]
-    for i in range(w.size):
-        peak = max(peak, w[i])
+def _exponentials(x, peak, result):
+    """result = exp(x - peak); returns its sum."""
     total = 0.0
-    for i in range(w.size):
-        total += fast_exp(w[i] - peak)
-    return peak, total
+    for i in range(x.size):
+        result[i] = fast_exp(x[i] - peak)
+        total += result[i]
+    return total
 
 
 @inner_sum
-def _cross_entropy(w, target, gradient):
-    """sum_j target_j (logsumexp(w) - w_j); the gradient is (sum of targets) softmax(w) - target."""
-    peak, total = _peak_and_total(w)
-    log_total = math.log(total)
-    mass = 0.0
+def _cross_entropy(w, peak, log_total, target, scale):
+    """sum_j scale target_j (peak + log_total - w_j)."""
     value = 0.0
     for j in range(w.size):
-        mass += target[j]
-        if target[j] != 0.0:
-            value += target[j] * (log_total - (w[j] - peak))
-    for j in range(w.size):
-        gradient[j] = mass * fast_exp(w[j] - peak) / total - target[j]
-    return value
+        value += target[j] * (log_total - (w[j] - peak))
+    return scale * value
 
 
 @kernel
-def softmax_lists(first, last, values, active, offsets, result):
-    """The softmax of each list's active values; 0 for the others."""
-    for b in range(first, last):
-        peak = -math.inf
-        for i in range(offsets[b], offsets[b + 1]):
-            if active[i]:
-                peak = max(peak, values[i])
-        total = 0.0
-        for i in range(offsets[b], offsets[b + 1]):
-            result[i] = math.exp(values[i] - peak) if active[i] else 0.0
-            total += result[i]
-        for i in range(offsets[b], offsets[b + 1]):
-            result[i] = result[i] / total if total > 0.0 else 0.0
-    return -1
+def softmax_lists(first, last, scores, labels, only_positive, offsets, value, gradient):
+    """Cross-entropy of softmax(scores) and softmax(labels), over all items or those with positive labels.
 
-
-@kernel
-def cross_entropy_lists(first, last, scores, target, offsets, value, gradient):
-    """Cross-entropy of softmax(scores) against any non-negative target."""
+    The gradient is (mass of the target) softmax(scores) - target.
+    """
+    longest = 1
     for b in range(first, last):
-        begin, end = offsets[b], offsets[b + 1]
-        if begin == end:
-            value[b] = 0.0
-        else:
-            value[b] = _cross_entropy(scores[begin:end], target[begin:end], gradient[begin:end])
+        longest = max(longest, offsets[b + 1] - offsets[b])
+    w_buffer, y_buffer, p_buffer = np.empty(longest), np.empty(longest), np.empty(longest)
+    for b in range(first, last):
+        begin, size = offsets[b], offsets[b + 1] - offsets[b]
+        value[b] = 0.0
+        if size == 0:
+            continue
+        w, y, p = w_buffer[:size], y_buffer[:size], p_buffer[:size]
+        for i in range(size):
+            w[i] = scores[begin + i]
+            y[i] = labels[begin + i]
+        label_total = _exponentials(y, _peak(y), p)
+        if only_positive:
+            label_total = 0.0
+            for i in range(size):
+                p[i] = p[i] if y[i] > 0.0 else 0.0
+                label_total += p[i]
+        peak = _peak(w)
+        total = _exponentials(w, peak, y)  # the labels are no longer needed
+        out = gradient[begin : begin + size]
+        if label_total == 0.0:
+            out[:] = 0.0
+            continue
+        value[b] = _cross_entropy(w, peak, math.log(total), p, 1.0 / label_total)
+        for i in range(size):
+            out[i] = y[i] / total - p[i] / label_total
     return -1
 
 
@@ -247,8 +255,13 @@ def approx_ndcg_lists(first, last, scores, gains, order, starts, list_tiers, tru
                 gradient[order[base + i]] = 0.0
             continue
         total = 0.0
+        # Gains come in descending order. Items without gain have no slope of their own: only pairs with a gain count.
+        gainful = 0
+        while gainful < size and gain[gainful] > 0.0:
+            gainful += 1
         items = w[:size]
-        for i in range(size):
+        slopes[:size] = 0.0
+        for i in range(gainful):
             place = _smooth_place(w[i], items, sharpness)
             log_place = math.log2(1.0 + place)
             kept, kept_slope = 1.0, 0.0
@@ -261,7 +274,9 @@ def approx_ndcg_lists(first, last, scores, gains, order, starts, list_tiers, tru
             slopes[i] = gain[i] * (decay - kept_slope / log_place) / ideal  # of the loss, by the place
         value[b] = 1.0 - total / ideal
         for i in range(size):
-            gradient[order[base + i]] = sharpness * _place_slopes(w[i], slopes[i], items, slopes[:size], sharpness)
+            others = size if i < gainful else gainful
+            slope = _place_slopes(w[i], slopes[i], w[:others], slopes[:others], sharpness)
+            gradient[order[base + i]] = sharpness * slope
     return -1
 
 

@@ -7,47 +7,51 @@ multiplies them out at once. Four matrix products against three, and rows x chun
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from plackett.likelihood.rows import gradient_of_others, log_sum_of_others
 from plackett.likelihood.sparse import Positives
 from plackett.likelihood.torch_op import check_scores, refuse_second_derivative
 from plackett.losses.lists import check_finite, reduce_losses
 from plackett.losses.sparse import sampled_columns, sampled_rest, short_list_likelihood
+from plackett.threads import at_most, run_over_ranges
 
 _NUMBERS_AT_ONCE = 1 << 22
 
 
-class _RestOfColumns(torch.autograd.Function):
-    """logsumexp of hidden @ weight.T + bias over the columns of each row that are not positive."""
+class _OutputLayer(torch.autograd.Function):
+    """Scores of the positives, and logsumexp of the scores of the other columns of each row."""
 
     @staticmethod
-    def forward(hidden: Tensor, weight: Tensor, bias: Tensor | None, chunks: _Chunks) -> Tensor:
-        rest = hidden.new_full((len(hidden),), -torch.inf)
+    def forward(hidden: Tensor, weight: Tensor, bias: Tensor | None, chunks: _Chunks) -> tuple[Tensor, Tensor]:
+        own = hidden.new_empty(chunks.positives)
+        rest = hidden.new_full((len(hidden),), -torch.inf, dtype=chunks.work_type)
         for chunk in chunks:
-            rest = torch.logaddexp(rest, torch.logsumexp(chunk.scores(hidden, weight, bias), 1))
-        return rest
+            scores = chunk.scores(hidden, weight, bias)
+            own[chunk.numbers] = scores[chunk.row, chunk.column]
+            rest = torch.logaddexp(rest, chunk.log_sum_of_others(scores))
+        return own, rest
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         hidden, weight, bias, chunks = inputs
-        ctx.save_for_backward(hidden, weight, bias, output)
+        ctx.save_for_backward(hidden, weight, bias, output[1])
         ctx.chunks = chunks
 
     @staticmethod
-    def backward(ctx: Any, grad_rest: Tensor) -> Any:
+    def backward(ctx: Any, grad_own: Tensor, grad_rest: Tensor) -> Any:
         hidden, weight, bias, rest = ctx.saved_tensors
         grad_hidden = torch.zeros_like(hidden) if ctx.needs_input_grad[0] else None
         grad_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
         grad_bias = torch.empty_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
-        # A row whose columns are all positive has rest -inf and no gradient; 0 avoids inf - inf.
-        reference = torch.where(torch.isfinite(rest), rest, 0.0)
         with torch.no_grad():
             for chunk in ctx.chunks:
-                pull = chunk.scores(hidden, weight, bias).sub_(reference[:, None]).exp_().mul_(grad_rest[:, None])
+                pull = chunk.gradient(chunk.scores(hidden, weight, bias), rest, grad_rest, grad_own)
                 part = slice(chunk.first, chunk.last)
                 if grad_hidden is not None:
                     grad_hidden.addmm_(pull, weight[part])
@@ -55,45 +59,83 @@ class _RestOfColumns(torch.autograd.Function):
                     torch.mm(pull.T, hidden, out=grad_weight[part])
                 if grad_bias is not None:
                     torch.sum(pull, 0, out=grad_bias[part])
-        return (
-            None if grad_hidden is None else refuse_second_derivative(hidden, grad_hidden),
-            None if grad_weight is None else refuse_second_derivative(weight, grad_weight),
-            grad_bias,
-            None,
-        )
+        leaves = zip((hidden, weight, bias), (grad_hidden, grad_weight, grad_bias), strict=True)
+        return *(None if g is None else refuse_second_derivative(x, g) for x, g in leaves), None
 
 
 class _Chunk:
-    """Columns first..last, and where their positives are."""
+    """Columns first..last, and the positives among them: their rows, columns here, and numbers among all positives."""
 
-    def __init__(self, first: int, last: int, row: Tensor, column: Tensor) -> None:
-        self.first, self.last, self.row, self.column = first, last, row, column
+    def __init__(self, first: int, last: int, positives: Positives, chunks: _Chunks) -> None:
+        self.first, self.last, self.chunks = first, last, chunks
+        inside = np.flatnonzero((positives.columns >= first) & (positives.columns < last))
+        self._columns = positives.columns[inside] - first
+        self._offsets = np.searchsorted(positives.row[inside], np.arange(len(positives.has_rest) + 1))
+        self.numbers, self.row, self.column = (
+            torch.as_tensor(x, device=chunks.device) for x in (inside, positives.row[inside], self._columns)
+        )
 
     def scores(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """In a buffer that all chunks share."""
         part = slice(self.first, self.last)
-        scores = hidden @ weight[part].T if bias is None else torch.addmm(bias[part], hidden, weight[part].T)
-        return scores.index_put_((self.row, self.column - self.first), scores.new_tensor(-torch.inf))
+        out = self.chunks.buffer(self.last - self.first, hidden)
+        if bias is None:
+            return torch.mm(hidden, weight[part].T, out=out)
+        return torch.addmm(bias[part], hidden, weight[part].T, out=out)
+
+    def log_sum_of_others(self, scores: Tensor) -> Tensor:
+        if not self.chunks.has_kernel:
+            masked = scores.index_put_((self.row, self.column), scores.new_tensor(-torch.inf))
+            return torch.logsumexp(masked, 1).to(self.chunks.work_type)
+        result, matrix = np.empty(len(scores)), scores.numpy()
+        self._run(lambda a, b: log_sum_of_others(a, b, matrix, self._columns, self._offsets, result), matrix.shape)
+        return torch.from_numpy(result)
+
+    def gradient(self, scores: Tensor, rest: Tensor, grad_rest: Tensor, grad_own: Tensor) -> Tensor:
+        """Of the loss by these scores, in their place."""
+        own = grad_own[self.numbers]
+        if not self.chunks.has_kernel:
+            # A row whose columns are all positive has rest -inf and no gradient; 0 avoids inf - inf.
+            reference = torch.where(torch.isfinite(rest), rest, 0.0).to(scores.dtype)
+            pull = scores.sub_(reference[:, None]).exp_().mul_(grad_rest[:, None].to(scores.dtype))
+            return pull.index_put_((self.row, self.column), own)
+        sums, pulls, matrix, own_typed = rest.numpy(), -grad_rest.numpy(), scores.numpy(), own.numpy()
+        self._run(
+            lambda a, b: gradient_of_others(a, b, matrix, sums, pulls, self._columns, self._offsets, own_typed, matrix),
+            matrix.shape,
+        )
+        return scores
+
+    def _run(self, call: Any, shape: tuple[int, ...]) -> None:
+        with at_most(torch.get_num_threads()):
+            run_over_ranges(call, np.arange(shape[0] + 1, dtype=np.int64) * shape[1])
 
 
 class _Chunks:
-    def __init__(self, positives: Positives, columns: int, width: int, device: torch.device) -> None:
-        by_column = np.argsort(positives.columns, kind="stable")
-        ranked = positives.columns[by_column]
-        self._chunks = []
-        for first in range(0, columns, width):
-            last = min(first + width, columns)
-            inside = by_column[np.searchsorted(ranked, first) : np.searchsorted(ranked, last)]
-            row, column = (torch.as_tensor(x[inside], device=device) for x in (positives.row, positives.columns))
-            self._chunks.append(_Chunk(first, last, row, column))
+    """All columns in chunks of `width`."""
 
-    def __iter__(self) -> Any:
-        return iter(self._chunks)
+    def __init__(self, positives: Positives, columns: int, width: int, like: Tensor) -> None:
+        self.device = like.device
+        self.has_kernel = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
+        self.work_type = torch.float32 if like.device.type == "mps" else torch.float64
+        self.positives = len(positives.columns)
+        self._buffer: Tensor | None = None
+        self._chunks = [
+            _Chunk(first, min(first + width, columns), positives, self) for first in range(0, columns, width)
+        ]
+
+    def buffer(self, width: int, like: Tensor) -> Tensor:
+        if self._buffer is None:
+            widest = max(chunk.last - chunk.first for chunk in self._chunks)
+            self._buffer = like.detach().new_empty(len(like) * widest)
+        return self._buffer[: len(like) * width].view(len(like), width)
+
+    def __iter__(self) -> Iterator[_Chunk]:
+        yield from self._chunks
+        self._buffer = None  # not kept between forward and backward
 
 
-def _prepare(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, indices: Any, offsets: Any, labels: Any
-) -> tuple[Positives, Tensor]:
-    """The positives and their scores."""
+def _check_layer(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     check_scores(hidden, "hidden")
     check_scores(weight, "weight")
     if hidden.dim() != 2 or weight.dim() != 2 or hidden.shape[1] != weight.shape[1]:
@@ -103,36 +145,38 @@ def _prepare(
         )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"bias must hold one value per column, {len(weight)}, got {tuple(bias.shape)}")
-    positives = Positives(indices, offsets, labels, len(hidden), len(weight))
-    row = torch.as_tensor(positives.row, device=hidden.device)
-    column = torch.as_tensor(positives.columns, device=hidden.device)
-    own = (hidden[row] * weight[column]).sum(-1)
-    if bias is not None:
-        own = own + bias[column]
-    return positives, own
 
 
-def _rest(
+def _own_and_rest(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     positives: Positives,
     chunk: int | None,
     negatives: tuple[Any, Any] | None,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
+    """Scores of the positives and w_R of the other columns."""
     if negatives is not None:
-        columns = sampled_columns(negatives, hidden)
-        candidates = hidden @ weight[columns].T
-        if bias is not None:
-            candidates = candidates + bias[columns]
-        return sampled_rest(candidates, negatives, positives)
+        return _own_and_sampled_rest(hidden, weight, bias, positives, negatives)
     width = chunk if chunk is not None else max(1024, _NUMBERS_AT_ONCE // max(1, len(hidden)))
     if not isinstance(width, int) or width < 1:
         raise ValueError(f"chunk must be a whole number of at least 1, or None, got {chunk!r}")
-    rest: Tensor = _RestOfColumns.apply(hidden, weight, bias, _Chunks(positives, len(weight), width, hidden.device))
+    own, rest = _OutputLayer.apply(hidden, weight, bias, _Chunks(positives, len(weight), width, hidden))
     has_rest = torch.as_tensor(positives.has_rest, device=hidden.device)
     check_finite("scores (hidden @ weight.T + bias)", rest[has_rest])
-    return rest
+    return own, rest
+
+
+def _own_and_sampled_rest(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, positives: Positives, negatives: tuple[Any, Any]
+) -> tuple[Tensor, Tensor]:
+    row = torch.as_tensor(positives.row, device=hidden.device)
+    column = torch.as_tensor(positives.columns, device=hidden.device)
+    sampled = sampled_columns(negatives, hidden)
+    own, candidates = (hidden[row] * weight[column]).sum(-1), hidden @ weight[sampled].T
+    if bias is not None:
+        own, candidates = own + bias[column], candidates + bias[sampled]
+    return own, sampled_rest(candidates, negatives, positives)
 
 
 def linear_partition_loss(
@@ -158,8 +202,9 @@ def linear_partition_loss(
         negatives: (columns, log expected counts): use only these columns beside the positives, see
             `plackett.losses.sparse.sampled_rest`. The loss then does not depend on the number of columns at all.
     """
-    positives, own = _prepare(hidden, weight, bias, indices, offsets, labels)
-    rest = _rest(hidden, weight, bias, positives, chunk, negatives)
+    _check_layer(hidden, weight, bias)
+    positives = Positives(indices, offsets, labels, len(hidden), len(weight))
+    own, rest = _own_and_rest(hidden, weight, bias, positives, chunk, negatives)
     return reduce_losses(-short_list_likelihood(positives, own, rest, "partition", top, tol), weights, reduction)
 
 
@@ -177,6 +222,7 @@ def linear_lower_bound_loss(
     negatives: tuple[Any, Any] | None = None,
 ) -> Tensor:
     """`sparse_lower_bound_loss` of a linear output layer; arguments as in `linear_partition_loss`."""
-    positives, own = _prepare(hidden, weight, bias, indices, offsets, labels)
-    rest = _rest(hidden, weight, bias, positives, chunk, negatives)
+    _check_layer(hidden, weight, bias)
+    positives = Positives(indices, offsets, labels, len(hidden), len(weight))
+    own, rest = _own_and_rest(hidden, weight, bias, positives, chunk, negatives)
     return reduce_losses(-short_list_likelihood(positives, own, rest, "lower_bound"), weights, reduction)

@@ -19,7 +19,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 @dataclass(frozen=True)
 class FlatLists:
-    """Items of all lists one after the other, checked."""
+    """Items of all lists one after the other."""
 
     scores: Tensor  # (items,)
     labels: Tensor  # (items,)
@@ -43,6 +43,12 @@ class FlatLists:
 
     def numpy_labels(self) -> npt.NDArray[np.float64]:
         return numpy_of(self.labels, np.float64)
+
+    def raise_not_finite(self) -> None:
+        """For a result that is not finite: say which argument is to blame."""
+        check_finite("scores", self.scores)
+        check_finite("labels", self.labels)
+        raise ValueError("scores must be small enough for a finite loss, got scores of a size that overflows")
 
     def tiers(self) -> Tiers:
         return make_tiers(self.numpy_labels(), self.offsets)
@@ -70,9 +76,11 @@ def check_finite(name: str, values: Tensor) -> None:
 def prepare(scores: Any, labels: Any, offsets: Any, where: Any) -> FlatLists:
     """The rules of `plackett.partition_log_likelihood` for shapes, `offsets` and `where`."""
     flat_scores, flat_labels, bounds = flat_lists(scores, labels, offsets, where)
-    check_finite("scores", flat_scores)
-    check_finite("labels", flat_labels)
-    return FlatLists(flat_scores, flat_labels, bounds)
+    lists = FlatLists(flat_scores, flat_labels, bounds)
+    if not lists.on_cpu:  # the compiled kernels find out by themselves
+        check_finite("scores", flat_scores)
+        check_finite("labels", flat_labels)
+    return lists
 
 
 def reduce_losses(losses: Tensor, weights: Any, reduction: str) -> Tensor:

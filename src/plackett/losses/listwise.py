@@ -14,8 +14,8 @@ from plackett.likelihood.approximations import efron_or_breslow
 from plackett.likelihood.partition import check_top
 from plackett.likelihood.tiers import TierWeighting
 from plackett.likelihood.torch_op import partition_log_likelihood, with_gradient
-from plackett.losses.closed_form import cross_entropy, softmax_of_lists
-from plackett.losses.lists import FlatLists, prepare, reduce_losses
+from plackett.losses.closed_form import softmax_cross_entropy
+from plackett.losses.lists import FlatLists, check_finite, prepare, reduce_losses
 
 _LARGEST_TABLE = 1 << 25  # numbers in the largest array of the exact top-k of ListNet
 
@@ -146,8 +146,7 @@ def attrank_loss(
     positive label contributes 0. Ties: equal labels get equal attention.
     """
     lists = prepare(scores, labels, offsets, where)
-    attention = softmax_of_lists(lists, lists.labels.double(), lists.labels > 0)
-    return reduce_losses(cross_entropy(lists, attention), weights, reduction)
+    return reduce_losses(softmax_cross_entropy(lists, lists.labels, only_positive=True), weights, reduction)
 
 
 def listnet_loss(
@@ -176,8 +175,7 @@ def listnet_loss(
     """
     lists = prepare(scores, labels, offsets, where)
     if check_top(top) == 1 and samples is None:
-        everything = torch.ones_like(lists.labels, dtype=torch.bool)
-        losses = cross_entropy(lists, softmax_of_lists(lists, _mapped(lists, psi), everything))
+        losses = softmax_cross_entropy(lists, lists.labels if psi == 1.0 else _mapped(lists, psi))
     elif samples is None:
         losses = _exact_listnet(lists, _mapped(lists, psi), top)
     else:
@@ -187,6 +185,8 @@ def listnet_loss(
 
 def _exact_listnet(lists: FlatLists, labels: Tensor, top: int) -> Tensor:
     longest = int(max(lists.offsets[1:] - lists.offsets[:-1], default=0))
+    check_finite("scores", lists.scores)
+    check_finite("labels", labels)
     if lists.count * longest**top > _LARGEST_TABLE:
         raise ValueError(
             f"top must be small enough for lists x longest^top to be at most {_LARGEST_TABLE}, got {lists.count} x "

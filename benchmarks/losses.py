@@ -1,0 +1,225 @@
+"""Time and memory of every loss, against list length, against rax, and of the fused output layer.
+
+    python benchmarks/losses.py
+
+Prints tables, writes results/losses.json and results/losses.png. All sides run in this process with the same number of
+threads; memory is measured in fresh processes.
+"""
+
+import math
+import os
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from measure import PeakMemory, interleaved, report, save
+from rich.console import Console
+
+import plackett
+from plackett import losses
+
+console = Console()
+LENGTHS = (10**2, 10**3, 10**4, 10**5)
+BATCH = 20
+
+
+def paper_lists(length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The set-up of figure 2 of Ma et al. (2021): 20 lists in four tiers, at most 500 items in the upper three."""
+    rng = np.random.default_rng(length)
+    upper = min(500, length // 2)
+    labels = np.zeros((BATCH, length))
+    for row in labels:
+        cuts = np.sort(rng.choice(np.arange(1, upper), 2, replace=False))
+        row[rng.permutation(length)[:upper]] = np.repeat([3.0, 2.0, 1.0], np.diff([0, *cuts, upper]))
+    return torch.tensor(rng.standard_normal((BATCH, length)), dtype=torch.float32), torch.tensor(labels)
+
+
+def step(name: str, scores: torch.Tensor, labels: torch.Tensor) -> None:
+    """Forward and backward of one loss."""
+    options: dict[str, Any] = {}
+    if name == "topk":  # the oracle knows the order: break the ties for it
+        labels = labels + torch.arange(labels.numel(), dtype=torch.float64).reshape(labels.shape) / (2 * labels.numel())
+    if losses.LOSSES[name].random:
+        options["generator"] = torch.Generator().manual_seed(0)
+    leaf = scores.detach().requires_grad_()
+    losses.get_loss(name)(leaf, labels, **options).backward()
+
+
+def memory_of(arguments: tuple[str, int]) -> int:
+    """Bytes that one step adds at its highest, after a first small one."""
+    name, length = arguments
+    for n in (100, length):
+        problem = paper_lists(n)
+        with PeakMemory() as peak:
+            step(name, *problem)
+    return peak.added
+
+
+def against_length() -> dict[str, Any]:
+    names = list(losses.LOSSES)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for length in LENGTHS:
+        problem = paper_lists(length)
+        found = interleaved({name: lambda n=name, p=problem: step(n, *p) for name in names}, 5 if length < 10**5 else 1)
+        for name in names:
+            seconds[name].append(found[name])
+    jobs = [(name, length) for name in names for length in LENGTHS[2:]]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as fresh:
+        added = dict(zip(jobs, fresh.map(memory_of, jobs), strict=True))
+    memory = {name: [added[name, length] for length in LENGTHS[2:]] for name in names}
+    return {"lengths": LENGTHS, "seconds": seconds, "memory_lengths": LENGTHS[2:], "bytes": memory}
+
+
+def plot(result: dict[str, Any], path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, 2)
+    colours = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+    for i, name in enumerate(result["seconds"]):
+        style = {"color": colours[i % 7], "linestyle": "-" if i < 7 else "--", "marker": "o" if i < 7 else "s"}
+        axes[0].plot(result["lengths"], result["seconds"][name], label=name, markersize=4, **style)
+        axes[1].plot(result["memory_lengths"], np.array(result["bytes"][name]) / 1e6, markersize=4, **style)
+    for axis, title, unit in zip(
+        axes, ("Time of a step", "Peak memory added by a step"), ("seconds", "MB"), strict=True
+    ):
+        axis.set(xscale="log", yscale="log", xlabel="items in a list (20 lists)", ylabel=unit, title=title)
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=6, frameon=False)
+    figure.savefig(path, dpi=150)
+
+
+def against_rax() -> dict[str, Any]:
+    """Value and gradient at list size 200, batch 256, float32, rax jitted."""
+    os.environ.setdefault(
+        "XLA_FLAGS", f"--xla_cpu_multi_thread_eigen=true intra_op_parallelism_threads={torch.get_num_threads()}"
+    )
+    import jax
+    import rax
+
+    rng = np.random.default_rng(1)
+    scores = rng.standard_normal((256, 200)).astype(np.float32)
+    grades = rng.integers(0, 5, (256, 200)).astype(np.float32)
+    order = np.argsort(rng.random((256, 200)), axis=1).astype(np.float32)
+    target = np.exp(grades) / np.exp(grades).sum(1, keepdims=True)
+    peers = {
+        "listmle": (lambda w, y: rax.listmle_loss(w, y), order),
+        "listnet": (lambda w, _: rax.softmax_loss(w, target), grades),
+        "ranknet": (lambda w, y: rax.pairwise_logistic_loss(w, y, reduce_fn=jax.numpy.sum) / 256, grades),
+        "ranksvm": (lambda w, y: rax.pairwise_hinge_loss(w, y, reduce_fn=jax.numpy.sum) / 256, grades),
+        "lambdarank": (
+            lambda w, y: rax.pairwise_logistic_loss(
+                w, y, lambdaweight_fn=rax.dcg_lambdaweight, reduce_fn=jax.numpy.sum
+            ) / 256,
+            grades,
+        ),
+    }  # fmt: skip
+    result = {}
+    for name, (peer, labels) in peers.items():
+        compiled = jax.jit(jax.value_and_grad(peer))
+        w, y = jax.numpy.asarray(scores), jax.numpy.asarray(labels)
+        mine, tensor = torch.tensor(scores), torch.tensor(labels)
+        seconds = interleaved(
+            {
+                "plackett": lambda n=name, a=mine, b=tensor: step(n, a, b),
+                "rax": lambda f=compiled, a=w, b=y: jax.block_until_ready(f(a, b)),
+            },
+            repeats=21,
+        )
+        result[name] = {**seconds, "ratio": seconds["plackett"] / seconds["rax"]}
+    return result
+
+
+ROWS, FEATURES, COLUMNS = 256, 256, 670_000
+
+
+def _output_layer() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, np.ndarray, np.ndarray]:
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(ROWS, FEATURES, generator=generator, requires_grad=True)
+    weight = (torch.randn(COLUMNS, FEATURES, generator=generator) / math.sqrt(FEATURES)).requires_grad_()
+    bias = torch.zeros(COLUMNS, requires_grad=True)
+    indices = np.random.default_rng(0).integers(0, COLUMNS // 5, (ROWS, 5)) + np.arange(5) * (COLUMNS // 5)
+    return hidden, weight, bias, indices.ravel(), np.arange(ROWS + 1) * 5
+
+
+def output_layer_step(kind: str) -> tuple[float, int]:
+    """Seconds (the best of three) and bytes beyond the parameters and their gradients, in a fresh process."""
+    import time
+
+    hidden, weight, bias, indices, offsets = _output_layer()
+    weight.grad, bias.grad = torch.zeros_like(weight), torch.zeros_like(bias)  # gradients exist beforehand
+    weight.grad.add_(0.0)
+    best, added = math.inf, 0
+    for _ in range(3):
+        with PeakMemory() as peak:
+            start = time.perf_counter()
+            if kind == "fused":
+                loss = losses.linear_partition_loss(hidden, weight, bias, indices, offsets)
+            else:
+                loss = losses.sparse_partition_loss(torch.addmm(bias, hidden, weight.T), indices, offsets)
+            loss.backward()
+            best = min(best, time.perf_counter() - start)
+        added = max(added, peak.added)
+    return best, added
+
+
+def output_layer() -> dict[str, Any]:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as fresh:
+        (fused, fused_bytes), (plain, plain_bytes) = fresh.map(output_layer_step, ("fused", "plain"))
+    # Either way autograd makes the gradient of the weight anew before adding it to what is there.
+    gradient = 4 * COLUMNS * (FEATURES + 1)
+    return {
+        "seconds": {"fused": fused, "plain": plain},
+        "bytes": {"fused": fused_bytes - gradient, "plain": plain_bytes - gradient},
+        "time_ratio": fused / plain,
+        "memory_ratio": (fused_bytes - gradient) / (plain_bytes - gradient),
+    }
+
+
+def main() -> None:
+    torch.set_num_threads(plackett.get_num_threads())
+    console.print(f"{torch.get_num_threads()} threads\n")
+    results: dict[str, Any] = {"threads": torch.get_num_threads()}
+    r = results["rax"] = against_rax()
+    report(
+        "Value and gradient of 256 lists of 200 items, float32, against rax (jitted)",
+        ["loss", "plackett, ms", "rax, ms", "ratio"],
+        [[n, f"{x['plackett'] * 1e3:.2f}", f"{x['rax'] * 1e3:.2f}", f"{x['ratio']:.2f}"] for n, x in r.items()],
+        console,
+    )
+    r = results["output_layer"] = output_layer()
+    report(
+        f"Output layer and loss, {ROWS} rows x {COLUMNS:,} columns, {FEATURES} features",
+        ["", "fused", "plain", "ratio"],
+        [
+            ["seconds", *(f"{r['seconds'][k]:.2f}" for k in ("fused", "plain")), f"{r['time_ratio']:.2f}"],
+            ["MB beyond parameters and gradients", *(f"{r['bytes'][k] / 1e6:.0f}" for k in ("fused", "plain")),
+             f"{r['memory_ratio']:.3f}"],
+        ],
+        console,
+    )  # fmt: skip
+    r = results["length"] = against_length()
+    report(
+        "Seconds of a step, 20 lists of N items in four tiers, at most 500 items in the upper three",
+        ["loss", *(f"N = {n:,}" for n in LENGTHS)],
+        [[name, *(f"{s:.4f}" for s in row)] for name, row in r["seconds"].items()],
+        console,
+    )
+    report(
+        "Peak memory added, MB",
+        ["loss", *(f"N = {n:,}" for n in r["memory_lengths"])],
+        [[name, *(f"{b / 1e6:.1f}" for b in row)] for name, row in r["bytes"].items()],
+        console,
+    )
+    save(results, "losses", console)
+    plot(r, Path(__file__).parent / "results" / "losses.png")
+
+
+if __name__ == "__main__":
+    main()
