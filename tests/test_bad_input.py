@@ -31,6 +31,8 @@ CASES = {
     "where of another shape": ({"where": np.array([True])}, r"where must have the shape of scores, \(3,\), got \(1,\)"),
     "offsets and where": ({"offsets": [0, 3], "where": LABELS == 1}, r"at most one of offsets and where"),
     "top=0": ({"top": 0}, r"top must be a whole number of at least 1, or None, got 0"),
+    "top=True": ({"top": True}, r"top must be a whole number of at least 1, or None, got True"),
+    "masked array": ({"scores": np.ma.masked_invalid(SCORES)}, r"scores must not be a masked array.*where="),
     "top=1.5": ({"top": 1.5}, r"top must be a whole number of at least 1, or None, got 1.5"),
     "tol=0": ({"tol": 0.0}, r"tol must be a number from 1e-15 to 0.1, or None, got 0.0"),
     "tol=NaN": ({"tol": float("nan")}, r"tol must be a number"),
@@ -52,12 +54,13 @@ def test_likelihood(name, function):
         ({"quadrature": "simpson"}, 'quadrature must be "adaptive" or "midpoint", got \'simpson\''),
         ({"quadrature": "midpoint", "intervals": 0}, "intervals must be a whole number of at least 1, got 0"),
         ({"quadrature": "midpoint", "shift": float("inf")}, "shift must be a finite number, got inf"),
+        ({"quadrature": "midpoint", "scores": np.array([0.0, np.nan, 1.0])}, "scores must be finite, got nan"),
         ({"quadrature": "midpoint", "top": 2}, "top must be None, got 2"),
     ],
 )
 def test_quadrature(options, message):
     with pytest.raises(ValueError, match=message):
-        plackett.partition_log_likelihood(SCORES, LABELS, **options)
+        plackett.partition_log_likelihood(options.pop("scores", SCORES), LABELS, **options)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +71,10 @@ def test_quadrature(options, message):
         ({"group": [4, -1]}, "group must hold sizes of at least 0, got -1 at position 1"),
         ({"group": [[3]]}, "group must be one-dimensional, got 2 dimensions"),
         ({"group": ["3"]}, "group must hold whole numbers"),
+        ({"group": [2**62] * 4 + [3]}, "group must hold whole numbers of at most"),
+        ({"offsets": [0, 1e30, 3]}, "offsets must hold whole numbers of at most"),
+        ({"qid": np.array(["a", float("nan"), "b"], dtype=object)}, "qid must not hold NaN, got one at row 1"),
+        ({"qid": np.array(["a", 1, "b"], dtype=object)}, "qid must hold values of one kind"),
         ({"qid": [1, 1]}, "qid must hold one value for each of the 3 rows"),
         ({"qid": [1.0, np.nan, 2.0]}, "qid must not hold NaN, got one at row 1"),
     ],
@@ -108,7 +115,7 @@ def test_generators(options, message):
         make_tiered_lists(**options)
 
 
-@pytest.mark.parametrize("number", [0, -1, 1.5, "two"])
+@pytest.mark.parametrize("number", [0, -1, 1.5, "two", True])
 def test_threads(number):
     with pytest.raises(ValueError, match="number must be a whole number of at least 1, or None, got"):
         plackett.set_num_threads(number)
@@ -117,6 +124,14 @@ def test_threads(number):
 def test_single_number_for_a_set():
     with pytest.raises(ValueError, match="others must have at least one dimension"):
         plackett.preference_log_probability(SCORES, 1.0)
+
+
+def test_sets_are_named():
+    with pytest.raises(ValueError, match="others must be finite, got nan at position 1"):
+        plackett.preference_log_probability(SCORES, np.array([0.0, np.nan]))
+    with pytest.raises(ValueError, match=r"others must have batch dimensions that broadcast .* \(2,\), got \(3,\)"):
+        plackett.preference_log_probability(np.zeros((2, 1)), np.zeros((3, 1)))
+    assert plackett.preference_log_probability(np.zeros((0, 2)), np.zeros((0, 3))).shape == (0,)
 
 
 def test_tensors_are_pointed_to_autograd():

@@ -179,6 +179,55 @@ def test_tol_bounds_the_error_of_large_tiers(gap, n, tol, rng):
     assert np.abs(rough.gradient - exact.gradient).max() <= 20 * tol * max(1.0, np.abs(exact.gradient).max())
 
 
+@pytest.mark.parametrize(("n", "places"), [(8, 5), (50, 20), (100, 37), (200, 150), (400, 128), (1000, 300)])
+@pytest.mark.parametrize("log_odds", [-700.0, -20.0, -1.5, 0.0, 3.0, 20.0, 300.0])
+def test_cutoff_of_equal_scores_has_a_closed_form(n, places, log_odds):
+    """The next places go to the tier one by one: prod over k of (n - k) a / ((n - k) a + 1)."""
+    a = math.exp(log_odds)
+    value, gradient, curvature = partition_derivatives(
+        np.append(np.full(n, log_odds), 0.0), np.repeat([1, 0], [n, 1]), top=places
+    )
+    loses = [1.0 / ((n - k) * a + 1.0) for k in range(places)]
+    exact = math.fsum(log_odds + math.log(n - k) + math.log(p) for k, p in enumerate(loses))
+    assert value[0] == pytest.approx(exact, rel=1e-12, abs=1e-12)
+    assert gradient[-1] == pytest.approx(-math.fsum(loses), rel=1e-10, abs=1e-10)
+    assert curvature[-1] == pytest.approx(math.fsum(p * (1 - p) for p in loses), abs=1e-8)
+
+
+@pytest.mark.parametrize("tol", [1e-4, 1e-7, 1e-10])
+@pytest.mark.parametrize("places", [2, 7, 40])
+def test_tol_bounds_the_error_of_cutoffs(tol, places, rng):
+    labels = np.repeat([1.0, 0.0], [80, 20])
+    for gap in (-10.0, -2.0, 0.0, 5.0):
+        scores = rng.standard_normal(100) + gap * labels
+        exact = partition_log_likelihood(scores, labels, top=places, tol=1e-15)
+        assert abs(partition_log_likelihood(scores, labels, top=places, tol=tol) - exact)[0] <= 2 * tol
+
+
+@pytest.mark.parametrize("offset", [1e12, 1e17, 1e30])
+@pytest.mark.parametrize("labels", [[4, 3, 2, 1, 0], [1, 1, 0, 0, 0], [2, 1, 1, 0, 0]])
+def test_large_scores_lose_no_digits(offset, labels):
+    plain, moved = (partition_derivatives(np.full(5, x), np.array(labels)) for x in (0.0, offset))
+    for a, b in zip(plain, moved, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+
+
+def test_cutoff_far_below_the_rest():
+    scores, labels = np.append(np.linspace(-1, 1, 30) - 1e12, 0.0), np.repeat([1, 0], [30, 1])
+    assert abs(partition_derivatives(scores, labels, top=10).curvature[-1]) < 1e-10
+
+
+def test_integers_beyond_float64_stay_apart():
+    labels = np.array([2**60 + 1, 2**60, 0])
+    assert partition_log_likelihood(np.zeros(3), labels)[0] == pytest.approx(-math.log(6), rel=1e-12)
+
+
+@pytest.mark.parametrize("gap", [5.0, 33.0])
+def test_curvature_is_not_negative_at_a_coarse_tol(gap):
+    scores = np.append(np.full(20_000, gap), 0.0)
+    assert partition_derivatives(scores, np.repeat([1, 0], [20_000, 1]), tol=1e-4).curvature.min() >= 0.0
+
+
 EDGES = {
     "huge scores": ([1e30, -1e30, 0.0, 1e30], [1, 1, 0, 0]),
     "huge scores the wrong way": ([-1e30, -1e30, 1e30, 1e30], [1, 1, 0, 0]),

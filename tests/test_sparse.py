@@ -45,16 +45,66 @@ def test_vectorised_path_equals_the_compiled(grades, rng):
     exact = sparse.ExactShortLists(10**9, 1e-13)
     compiled = sparse._forward_compiled(scores.detach().numpy(), positives, exact)
     with_torch = sparse._forward_vectorised(scores.detach(), positives, exact)
-    for mine, theirs in zip(compiled, with_torch, strict=True):
-        finite = np.isfinite(mine)
-        np.testing.assert_allclose(mine[finite], theirs.numpy()[finite], rtol=1e-11, atol=1e-11)
-    own = torch.as_tensor(compiled[3])
-    rest, pull = torch.as_tensor(np.where(np.isfinite(compiled[1]), compiled[1], 1e300)), torch.as_tensor(compiled[2])
-    np.testing.assert_allclose(
-        sparse._backward_compiled(scores.detach(), rest, pull, positives, own).numpy(),
-        sparse._backward_vectorised(scores.detach(), rest, pull, positives, own).numpy(),
-        atol=1e-14,
-    )
+    rest = [x[1] + x[2] for x in (compiled, [np.asarray(x) for x in with_torch])]
+    np.testing.assert_allclose(rest[0][positives.has_rest], rest[1][positives.has_rest], rtol=1e-12)
+    for i in (0, 3, 4):  # value, pull, gradient of the positives
+        np.testing.assert_allclose(compiled[i], with_torch[i].numpy(), rtol=1e-11, atol=1e-11)
+    gradients = []
+    for backward, results in (
+        (sparse._backward_compiled, [torch.as_tensor(x) for x in compiled]),
+        (sparse._backward_vectorised, with_torch),
+    ):
+        _, peaks, log_totals, pull, own = results
+        gradients.append(backward(scores.detach(), peaks, log_totals, pull, positives, own).numpy())
+    np.testing.assert_allclose(gradients[0], gradients[1], atol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_summed_in_single(dtype, rng):
+    scores = torch.tensor(20.0 + rng.standard_normal((2, 30_000)), dtype=dtype, requires_grad=True)
+    value = sparse.sparse_partition_log_likelihood(scores, [1, 2, 7], [0, 2, 3])
+    exact = sparse.sparse_partition_log_likelihood(scores.detach().float(), [1, 2, 7], [0, 2, 3])
+    assert value.dtype == dtype
+    np.testing.assert_allclose(value.detach().float(), exact, rtol=0.01)  # one rounding to half precision
+    value.sum().backward()
+    assert abs(scores.grad.float().sum()) < 0.02
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e12, 1e30])
+def test_large_scores_lose_no_digits(offset):
+    scores = torch.full((1, 30_000), offset, dtype=torch.float64, requires_grad=True)
+    value = sparse.sparse_partition_log_likelihood(scores, [0], [0, 1])
+    assert value.item() == pytest.approx(-np.log(30_000), rel=1e-12)
+    value.sum().backward()
+    assert scores.grad[0, 0].item() == pytest.approx(1 - 1 / 30_000, rel=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # in torch itself
+def test_func_grad_and_forward_mode(rng):
+    scores = torch.tensor(rng.standard_normal((2, 9)))
+
+    def value(w):
+        return sparse.sparse_partition_log_likelihood(w, [1, 2, 7], [0, 2, 3]).sum()
+
+    leaf = scores.clone().requires_grad_()
+    value(leaf).backward()
+    np.testing.assert_array_equal(torch.func.grad(value)(scores), leaf.grad)
+    with pytest.raises(RuntimeError, match="no forward-mode derivative"):
+        torch.func.jvp(value, (scores,), (scores,))
+
+
+def test_rows_that_rise_steadily_and_late_peaks():
+    rising = np.linspace(-700.0, 700.0, 20_000)
+    late = np.full(20_000, -50.0)
+    late[-1] = 300.0
+    scores = torch.tensor(np.stack([rising, rising[::-1], late]), requires_grad=True)
+    value = sparse.sparse_partition_log_likelihood(scores, [5, 6, 7], [0, 1, 2, 3])
+    dense = torch.zeros(3, 20_000)
+    dense[[0, 1, 2], [5, 6, 7]] = 1.0
+    expected = partition_log_likelihood(scores, dense)
+    np.testing.assert_allclose(value.detach(), expected.detach(), rtol=1e-12)
+    gradients = [torch.autograd.grad(x.sum(), scores)[0] for x in (value, expected)]
+    np.testing.assert_allclose(gradients[0], gradients[1], atol=1e-12)
 
 
 def test_positives_that_dominate_do_not_cancel():

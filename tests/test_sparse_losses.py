@@ -80,8 +80,8 @@ def test_torch_version_of_the_lower_bound(rng):
     short_lists = sparse.LowerBoundShortLists()
     mine = _forward_compiled(scores.numpy(), positives, short_lists)
     theirs = _forward_vectorised(scores, positives, short_lists)
-    for a, b in zip(mine, theirs, strict=True):
-        np.testing.assert_allclose(a[np.isfinite(a)], b.numpy()[np.isfinite(a)], rtol=1e-11, atol=1e-12)
+    for i in (0, 3, 4):  # value, pull, gradient of the positives
+        np.testing.assert_allclose(mine[i], theirs[i].numpy(), rtol=1e-11, atol=1e-12)
 
 
 def linear_problem(rng, features=6):

@@ -74,6 +74,48 @@ def test_no_more_kernels_run_than_threads():
     assert 1 < most <= 3
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_one_piece_calls_hold_a_slot_too(number):
+    plackett.set_num_threads(number)
+    running, most = 0, 0
+    lock = threading.Lock()
+
+    def busy(_first, _last):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        threading.Event().wait(0.01)
+        with lock:
+            running -= 1
+        return 0
+
+    with ThreadPoolExecutor(8) as callers:
+        list(callers.map(lambda _: threads.run_over_ranges(busy, np.array([0, 1_000_000])), range(8)))
+    assert most <= number
+
+
+def test_calls_from_within_a_piece_do_not_wait_for_themselves(problem):
+    plackett.set_num_threads(2)
+    expected = likelihood(problem).value.sum()
+
+    def nested(_first, _last):
+        return int(likelihood(problem).value.sum() == expected)
+
+    assert sum(threads.run_over_ranges(nested, np.arange(9) * 1_000_000)) == 8
+
+
+def test_calls_while_the_interpreter_ends():
+    code = (
+        "import atexit, numpy as np, plackett; "
+        "w = np.zeros(40_000); y = np.arange(40_000) % 2; o = np.arange(0, 40_001, 20); "
+        "plackett.set_num_threads(2); "
+        "atexit.register(lambda: print(plackett.partition_log_likelihood(w, y, offsets=o).shape))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
+    assert result.stdout.strip() == "(2000,)", result.stderr
+
+
 def test_errors_in_a_piece_reach_the_caller():
     plackett.set_num_threads(2)
 
@@ -90,6 +132,7 @@ def _in_child(problem, expected, queue):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # by JAX, if another test has imported it
 def test_after_a_fork(problem):
     plackett.set_num_threads(2)
     expected = likelihood(problem).value  # the pool exists now, and its threads are not in the child
@@ -155,5 +198,6 @@ def _ask(environment):
 def test_the_environment_sets_the_number():
     assert _ask({"PLACKETT_NUM_THREADS": "3", "OMP_NUM_THREADS": "5"}).stdout.strip() == "3"
     assert _ask({"PLACKETT_NUM_THREADS": "", "OMP_NUM_THREADS": "5,2"}).stdout.strip() == "5"
+    assert int(_ask({"PLACKETT_NUM_THREADS": "", "OMP_NUM_THREADS": "abc"}).stdout) >= 1  # not ours to complain about
     wrong = _ask({"PLACKETT_NUM_THREADS": "many"})
     assert "PLACKETT_NUM_THREADS must be a whole number of at least 1, got 'many'" in wrong.stderr

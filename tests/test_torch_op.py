@@ -97,6 +97,31 @@ def test_second_derivatives_are_refused(rng):
         gradient.square().sum().backward()
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # in torch itself
+def test_forward_mode_is_refused(rng):
+    scores, labels = torch.tensor(rng.standard_normal(4)), torch.tensor([1, 1, 0, 0])
+    with pytest.raises(RuntimeError, match="no forward-mode derivative"):
+        torch.func.jvp(lambda w: partition_log_likelihood(w, labels), (scores,), (scores,))
+
+
+@pytest.mark.parametrize("offset", [1e12, 1e17])
+def test_vectorised_path_of_large_scores(offset):
+    labels = torch.tensor([1.0, 1.0, 0.0, 0.0])
+    plain, moved = (
+        vectorised.log_likelihood_and_gradient(
+            torch.full((4,), x, dtype=torch.float64), labels, torch.tensor([0, 4]), top=NO_CUTOFF, tol=1e-13
+        )
+        for x in (0.0, offset)
+    )
+    for a, b in zip(plain, moved, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_vmap_over_nothing():
+    value = torch.func.vmap(lambda w: partition_log_likelihood(w, torch.tensor([1, 0])))(torch.zeros(0, 2))
+    assert value.shape == (0, 1)
+
+
 def test_vmap_over_scores_and_labels(rng):
     scores, labels = torch.tensor(rng.standard_normal((4, 7))), torch.tensor(rng.integers(0, 3, (4, 7)))
     rows = partition_log_likelihood(scores, labels)
@@ -151,6 +176,8 @@ BAD = {
     "labels": ({"labels": torch.zeros(2)}, r"labels must have the shape of scores, \(3,\), got \(2,\)"),
     "NaN label": ({"labels": torch.tensor([0.0, float("nan"), 1.0])}, "labels must be finite, got nan at item 1"),
     "offsets": ({"offsets": torch.tensor([0, 2, 1, 3])}, "offsets must not decrease"),
+    "no labels": ({"labels": None}, "labels must be a tensor or an array of numbers, got NoneType"),
+    "where as text": ({"where": "x"}, "where must be a tensor or an array of numbers, got str"),
     "where": ({"where": torch.ones(3)}, "where must be boolean"),
     "top": ({"top": 0}, "top must be a whole number of at least 1"),
 }

@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 IntArray = npt.NDArray[np.int64]
 
+_LARGEST = 2**48  # far beyond what fits into memory, far below where sums of many could overflow
+
 
 def _describe(value: Any) -> str:
     shape = getattr(value, "shape", None)
@@ -37,10 +39,13 @@ def whole_numbers(name: str, values: Any) -> IntArray:
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, got {array.ndim} dimensions")
-    if array.dtype.kind == "f" and np.all(np.isfinite(array)) and np.all(array == np.floor(array)):
+    if array.size == 0:
         return array.astype(np.int64)
-    if array.dtype.kind not in "iu" and array.size:
+    is_whole = array.dtype.kind in "iu" or (array.dtype.kind == "f" and bool(np.all(array == np.floor(array))))
+    if not is_whole:
         raise ValueError(f"{name} must hold whole numbers, got {array.dtype}")
+    if array.max() > _LARGEST or array.min() < -_LARGEST:
+        raise ValueError(f"{name} must hold whole numbers of at most {_LARGEST}, got {array.max()} and {array.min()}")
     return array.astype(np.int64)
 
 
@@ -117,13 +122,17 @@ def lists_from_qid(qid: Any, items: int) -> Lists:
     array = np.asarray(qid)
     if array.ndim != 1 or len(array) != items:
         raise ValueError(f"qid must hold one value for each of the {items} rows, got {_describe(array)}")
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise ValueError(f"qid must not hold NaN, got one at row {int(np.argmax(np.isnan(array)))}")
+    missing = np.asarray(array != array)  # NaN and NaT, in arrays of objects too
+    if missing.any():
+        raise ValueError(f"qid must not hold NaN, got one at row {int(np.argmax(missing))}")
     if items == 0:
         return Lists(np.zeros(1, np.int64))
     starts = np.concatenate(([True], array[1:] != array[:-1]))
     runs = np.flatnonzero(starts)
-    _, first_seen, inverse = np.unique(array[runs], return_index=True, return_inverse=True)
+    try:
+        _, first_seen, inverse = np.unique(array[runs], return_index=True, return_inverse=True)
+    except TypeError:
+        raise ValueError("qid must hold values of one kind, got kinds that cannot be compared") from None
     if len(first_seen) == len(runs):
         return Lists(np.append(runs, items).astype(np.int64))
     # Number the lists by first appearance, then sort rows stably by list number.
@@ -168,10 +177,6 @@ class Batch:
     offsets: IntArray
     shape: tuple[int, ...]
     where: npt.NDArray[np.bool_] | None = None
-
-    @property
-    def single(self) -> bool:
-        return len(self.shape) == 1 and len(self.offsets) == 2
 
 
 def make_batch(shape: tuple[int, ...], *, offsets: Any = None, where: Any = None) -> Batch:

@@ -1,15 +1,16 @@
 """Threads for the compiled kernels.
 
 Kernels release the interpreter lock, so ordinary Python threads run them side by side. All calls share one pool:
-however many threads of a program call at once, no more than `get_num_threads()` kernels run. A forked child starts
-with no pool and makes its own. (numba's parallel layers abort when called from two threads at once, or after a fork.)
+however many threads of a program call at once, no more than `get_num_threads()` kernels run, but for calls so small
+that they are over sooner than they could be handed to another thread. A forked child starts with no pool and makes its
+own. (numba's parallel layers abort when called from two threads at once, or after a fork.)
 """
 
 import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -44,14 +45,10 @@ def _default_num_threads() -> int:
     """
     for name in ("PLACKETT_NUM_THREADS", "OMP_NUM_THREADS"):
         value = os.environ.get(name, "").split(",")[0].strip()
-        if value:
-            try:
-                number = int(value)
-            except ValueError:
-                number = 0
-            if number < 1:
-                raise ValueError(f"the environment variable {name} must be a whole number of at least 1, got {value!r}")
-            return number
+        if value.isdecimal() and int(value) > 0:
+            return int(value)
+        if value and name == "PLACKETT_NUM_THREADS":
+            raise ValueError(f"the environment variable {name} must be a whole number of at least 1, got {value!r}")
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -70,7 +67,7 @@ def set_num_threads(number: int | None) -> None:
     The default is $PLACKETT_NUM_THREADS, else $OMP_NUM_THREADS, else the processors this process may use.
     """
     global _chosen, _pool, _slots
-    if number is not None and (not isinstance(number, int | np.integer) or number < 1):
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1):
         raise ValueError(f"number must be a whole number of at least 1, or None, got {number!r}")
     with _lock:
         _chosen = None if number is None else int(number)
@@ -100,41 +97,47 @@ def run_over_ranges(call: Callable[[int, int], int], cost: npt.NDArray[np.intege
     total = int(cost[-1])
     threads = get_num_threads()
     pieces = min(threads * _PIECES_PER_THREAD, total // _SMALLEST_PIECE, units)
-    if threads == 1 or pieces <= 1:
+    if getattr(_local, "inside", False) or total < _SMALLEST_PIECE:
         return [call(0, units)]
     wanted = np.arange(1, pieces) * (total / pieces)
     cuts = np.unique(np.concatenate(([0], np.searchsorted(cost, wanted), [units])))
-    ranges = [(int(first), int(last)) for first, last in itertools.pairwise(cuts)]
-    if len(ranges) == 1:
-        return [call(*ranges[0])]
-    return _share_out(call, ranges, threads)
+    return _share_out(call, [(int(first), int(last)) for first, last in itertools.pairwise(cuts)], threads)
 
 
 def _share_out(call: Callable[[int, int], int], ranges: list[tuple[int, int]], threads: int) -> list[int]:
     """Up to `threads` workers, this thread among them, each take the next range until none is left.
 
-    This thread takes part only if a slot is free, that is if other callers do not keep all processors busy already.
+    A worker holds a slot while it works. This thread takes part if a slot is free at once or there is no one else to
+    do the work; otherwise other callers keep all processors busy, and its ranges wait in the pool.
     """
     results = [0] * len(ranges)
     numbers = iter(range(len(ranges)))
     turn = threading.Lock()
 
     def work() -> None:
-        while True:
-            with turn:
-                number = next(numbers, None)
-            if number is None:
-                return
-            results[number] = call(*ranges[number])
+        _local.inside = True  # a call from within runs where it is: waiting for a slot could wait for itself
+        try:
+            while True:
+                with turn:
+                    number = next(numbers, None)
+                if number is None:
+                    return
+                results[number] = call(*ranges[number])
+        finally:
+            _local.inside = False
 
     def work_in_slot(slots: threading.Semaphore) -> None:
         with slots:
             work()
 
     pool, slots = _pool_and_slots()
-    takes_part = slots.acquire(blocking=False)
-    others = min(threads, len(ranges)) - takes_part
-    futures = [pool.submit(work_in_slot, slots) for _ in range(others)]
+    alone = threads == 1 or len(ranges) == 1
+    takes_part = slots.acquire(blocking=alone)
+    futures: list[Future[None]] = []
+    try:
+        futures.extend(pool.submit(work_in_slot, slots) for _ in range(min(threads, len(ranges)) - takes_part))
+    except RuntimeError:  # the interpreter is shutting down and takes no more work
+        takes_part = takes_part or slots.acquire()
     if takes_part:
         try:
             work()

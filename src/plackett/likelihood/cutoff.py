@@ -2,21 +2,20 @@
 
 Given the threshold u = exp(-t), item i is above it with probability p_i = 1 - exp(-a_i t), independently, so the
 integrand is the tail of a Poisson-binomial distribution, T = P(at least r of S are above). It is found by dynamic
-programming over the items: F[k] is the probability that k of those seen so far are above, k < r.
+programming over the items: state k < r holds the probability that k of those seen so far are above, state r that r or
+more are. Every term is positive: nothing cancels.
 
-p_i can be as small as exp(-1e30), so the states are scaled: F[k] = B_k G[k] with B_k = b_1 ... b_k and
-
-    b_k = min(1, (a_(k) + a_(k+1) + ...) / k)        (a_(k) the k-th largest)
-
-which is about F[k] / F[k-1] when the p_i are small. Items are taken in descending order; then item i enters state k
-only for k <= i, and p_i / b_k is at most k t: nothing overflows. Every term is positive: nothing cancels.
+p_i can be as small as exp(-1e30), so state k is measured in units of b_1 ... b_k with b_k = min(1, a_(k)), a_(k) the
+k-th largest. Items are taken in descending order; then item i enters state k only for k <= i, and a_i / b_k <= 1.
+States still grow and shrink with the number of items, so each has a further scale, the same at all nodes: its value in
+those units is states[k] exp(log_scale[k]). The units of state r are a constant that stays out of the integral.
 
 For the derivatives, phi_i = z_i / expm1(z_i) as for whole tiers, weighted by omega_i = p_i (dT / dp_i) / T:
 
     d log P / d l_i = E[phi_i omega_i],   -d2 log P / d l_i^2 = g_i^2 - g_i + E[phi_i omega_i z_i]
 
-(T is linear in each p_i). omega_i combines the states before item i with those needed after it, W[k]: the probability,
-divided by B_r / B_k, that exactly r - k of the later items are above.
+(T is linear in each p_i). omega_i combines the states before item i with those needed after it: the probability that
+exactly r - k of the later items are above.
 """
 
 import math
@@ -27,79 +26,101 @@ from plackett.compilation import inner
 from plackett.likelihood.elementary import fast_expm1
 
 _LARGEST_LOG_ODDS = 690.0
+_ROOM = 200.0  # factors up to exp(200) may enter a state
+_LARGEST_STATE = 1e100
+_ITEMS_BETWEEN_LOOKS = 16  # in which a state grows by less than exp(300): a factor of 1 + t each, t < e^17
+
+
+@inner
+def _item(log_odds, t, stay, enter, phi):
+    """1 - p, p / min(1, a) and phi at every node."""
+    a = math.exp(min(log_odds, _LARGEST_LOG_ODDS))
+    for j in range(t.size):
+        z = max(a * t[j], 1e-300)
+        e = fast_expm1(-z)
+        stay[j] = 1.0 + e
+        enter[j] = -e if log_odds >= 0.0 else -e / z * t[j]
+        phi[j] = -z * (1.0 + e) / e
+
+
+@inner
+def _make_room(states, log_scale, k, incoming):
+    """Raise the scale of state k so that a factor of scale `incoming` can enter it; returns that factor."""
+    if incoming > log_scale[k] + _ROOM:
+        shrink = math.exp(log_scale[k] - incoming)
+        for j in range(states.shape[1]):
+            states[k, j] *= shrink
+        log_scale[k] = incoming
+    return math.exp(incoming - log_scale[k])
+
+
+@inner
+def _shrink_large_states(states, log_scale):
+    for k in range(states.shape[0]):
+        peak = 0.0
+        for j in range(states.shape[1]):
+            peak = max(peak, states[k, j])
+        if peak > _LARGEST_STATE:
+            for j in range(states.shape[1]):
+                states[k, j] /= peak
+            log_scale[k] += math.log(peak)
+
+
+@inner
+def _advance(log_odds, units, seen, places, stay, enter, states, log_scale):
+    """Take item number `seen` (from 0) into the states 0..places; the last one is never left."""
+    for k in range(min(seen + 1, places), 0, -1):
+        factor = _make_room(states, log_scale, k, log_scale[k - 1] + (min(log_odds, 0.0) - units[k]))
+        if k == places:
+            for j in range(stay.size):
+                states[k, j] += states[k - 1, j] * (factor * enter[j])
+        else:
+            for j in range(stay.size):
+                states[k, j] = states[k, j] * stay[j] + states[k - 1, j] * (factor * enter[j])
+    for j in range(stay.size):
+        states[0, j] *= stay[j]
+    if seen % _ITEMS_BETWEEN_LOOKS == 0:
+        _shrink_large_states(states, log_scale)
+
+
+@inner
+def _begin(states, log_scale, k):
+    """Nothing but state k."""
+    states[:] = 0.0
+    states[k] = 1.0
+    log_scale[:] = 0.0
 
 
 @inner
 def _descending(log_odds, n, places):
     """The order of the items, and log b_k for k = 1..places (index 0 unused)."""
     order = np.argsort(-log_odds[:n], kind="mergesort")
-    log_scale = np.zeros(places + 1)
-    highest = -math.inf
-    total = 0.0
-    for j in range(n - 1, -1, -1):
-        x = log_odds[order[j]]
-        if x > highest:
-            total = total * math.exp(highest - x) + 1.0
-            highest = x
-        else:
-            total += math.exp(x - highest)
-        if j < places:
-            log_scale[j + 1] = min(0.0, highest + math.log(total) - math.log(j + 1.0))
-    return order, log_scale
+    units = np.zeros(places + 1)
+    for k in range(1, places + 1):
+        units[k] = min(log_odds[order[k - 1]], 0.0)
+    return order, units
 
 
 @inner
-def _item(log_odds, t, stay, enter, phi):
-    """1 - p, t (1 - exp(-z)) / z and phi at every node.
-
-    `enter` times exp(l_i - log b_k) is p_i / b_k, also where a_i itself underflows.
-    """
-    a = math.exp(min(log_odds, _LARGEST_LOG_ODDS))
-    for k in range(t.size):
-        z = max(a * t[k], 1e-300)
-        e = fast_expm1(-z)
-        stay[k] = 1.0 + e
-        enter[k] = -e / z * t[k]
-        phi[k] = -z * (1.0 + e) / e
-
-
-@inner
-def _ratio(log_odds, log_scale):
-    """exp(l_i - log b_k), with l_i cut where a_i was."""
-    return math.exp(min(log_odds, _LARGEST_LOG_ODDS) - log_scale)
-
-
-@inner
-def _advance(log_odds, seen, places, log_scale, stay, enter, states):
-    """Take the item number `seen` (from 0) into the states G[0..places-1]."""
-    for k in range(min(seen + 1, places - 1), 0, -1):
-        ratio = _ratio(log_odds, log_scale[k])
-        for j in range(stay.size):
-            states[k, j] = states[k, j] * stay[j] + states[k - 1, j] * ratio * enter[j]
-    for j in range(stay.size):
-        states[0, j] *= stay[j]
+def log_of_units(log_odds, n, places):
+    """log b_1 ... b_places, the constant left out by `log_tail_probabilities`."""
+    return _descending(log_odds, n, places)[1].sum()
 
 
 @inner
 def log_tail_probabilities(log_odds, n, places, t, log_tail):
-    """log P(at least `places` of the n items are above the threshold) at every node."""
-    order, log_scale = _descending(log_odds, n, places)
+    """log P(at least `places` of the n items are above the threshold) at every node, less `log_of_units`."""
+    order, units = _descending(log_odds, n, places)
     width = t.size
-    states = np.zeros((places, width))
-    states[0] = 1.0
+    states, log_scale = np.empty((places + 1, width)), np.empty(places + 1)
     stay, enter, phi = np.empty(width), np.empty(width), np.empty(width)
-    tail = np.zeros(width)
+    _begin(states, log_scale, 0)
     for i in range(n):
         x = log_odds[order[i]]
         _item(x, t, stay, enter, phi)
-        if i >= places - 1:
-            ratio = _ratio(x, log_scale[places])
-            for j in range(width):
-                tail[j] += states[places - 1, j] * ratio * enter[j]
-        _advance(x, i, places, log_scale, stay, enter, states)
-    log_all_scales = log_scale.sum()
+        _advance(x, units, i, places, stay, enter, states, log_scale)
     for j in range(width):
-        log_tail[j] = math.log(tail[j]) + log_all_scales
+        log_tail[j] = math.log(max(states[places, j], 1e-300)) + log_scale[places]
 
 
 @inner
@@ -109,53 +130,54 @@ def tail_moments(log_odds, n, places, t, q, phi_mean, phi_z_mean):
     States before each item are needed again on the way back; they are kept for one block of about sqrt(n) items at a
     time and made anew from the state at the block's beginning, so the memory is O(sqrt(n) * places * nodes).
     """
-    order, log_scale = _descending(log_odds, n, places)
+    order, units = _descending(log_odds, n, places)
     width = t.size
     block = math.ceil(math.sqrt(n))
     blocks = (n + block - 1) // block
-    starts = np.zeros((blocks, places, width))
-    before = np.empty((block, places, width))
+    starts, start_scales = np.empty((blocks, places + 1, width)), np.empty((blocks, places + 1))
+    before, before_scales = np.empty((block, places + 1, width)), np.empty((block, places + 1))
+    states, log_scale = np.empty((places + 1, width)), np.empty(places + 1)
     stay, enter, phi = np.empty(width), np.empty(width), np.empty(width)
-    states = np.zeros((places, width))
-    states[0] = 1.0
-    tail = np.zeros(width)
+    _begin(states, log_scale, 0)
     for i in range(n):
         if i % block == 0:
             starts[i // block] = states
+            start_scales[i // block] = log_scale
         x = log_odds[order[i]]
         _item(x, t, stay, enter, phi)
-        if i >= places - 1:
-            ratio = _ratio(x, log_scale[places])
-            for j in range(width):
-                tail[j] += states[places - 1, j] * ratio * enter[j]
-        _advance(x, i, places, log_scale, stay, enter, states)
-    weight = q / tail
+        _advance(x, units, i, places, stay, enter, states, log_scale)
+    log_total = log_scale[places]
+    weight = q / np.maximum(states[places], 1e-300)
 
-    needed = np.zeros((places + 1, width))  # W[k] over the items after the current one
-    needed[places] = 1.0
+    needed, needed_scale = np.empty((places + 1, width)), np.empty(places + 1)  # by the items after the current one
+    _begin(needed, needed_scale, places)
     omega = np.empty(width)
     for b in range(blocks - 1, -1, -1):
         begin, end = b * block, min((b + 1) * block, n)
         states[:] = starts[b]
+        log_scale[:] = start_scales[b]
         for i in range(begin, end):
             before[i - begin] = states
+            before_scales[i - begin] = log_scale
             x = log_odds[order[i]]
             _item(x, t, stay, enter, phi)
-            _advance(x, i, places, log_scale, stay, enter, states)
+            _advance(x, units, i, places, stay, enter, states, log_scale)
         for i in range(end - 1, begin - 1, -1):
             x = log_odds[order[i]]
             _item(x, t, stay, enter, phi)
             omega[:] = 0.0
-            reachable = min(i, places - 1)
-            for k in range(reachable + 1):
-                ratio = _ratio(x, log_scale[k + 1])
+            for k in range(min(i, places - 1) + 1):
+                incoming = needed_scale[k + 1] + (min(x, 0.0) - units[k + 1])
+                share = math.exp(before_scales[i - begin, k] + incoming - log_total)
+                factor = _make_room(needed, needed_scale, k, incoming)
                 for j in range(width):
-                    chosen = ratio * enter[j] * needed[k + 1, j]
-                    omega[j] += before[i - begin, k, j] * chosen
-                    needed[k, j] = needed[k, j] * stay[j] + chosen
-            if places <= i:
-                for j in range(width):
-                    needed[places, j] *= stay[j]
+                    chosen = enter[j] * needed[k + 1, j]
+                    omega[j] += before[i - begin, k, j] * (share * chosen)
+                    needed[k, j] = needed[k, j] * stay[j] + factor * chosen
+            for j in range(width):
+                needed[places, j] *= stay[j]
+            if i % _ITEMS_BETWEEN_LOOKS == 0:
+                _shrink_large_states(needed, needed_scale)
             a = math.exp(min(x, _LARGEST_LOG_ODDS))
             mean = 0.0
             z_mean = 0.0

@@ -77,18 +77,19 @@ def _strict_list(w, upper, size, top, order, weights, begin, chosen, kept, gradi
     """
     peak, total = _add_tier(w, upper, size, -math.inf, 0.0)
     log_total = math.log(total)
-    rest = peak + log_total
+    rest_peak, rest_log = peak, log_total  # kept apart, see `_rest_log_sums`
     value = 0.0
     for i in range(upper - 1, -1, -1):
-        gap = w[i] - rest
+        gap = (w[i] - rest_peak) - rest_log
         e = math.exp(-abs(gap))
         larger = 1.0 / (1.0 + e)
         log_sum = math.log1p(e)
         if gap > 0.0:
             chosen[i], kept[i] = larger, e * larger
+            rest_peak, rest_log = w[i], log_sum
         else:
             chosen[i], kept[i] = e * larger, larger
-        rest = max(w[i], rest) + log_sum
+            rest_log += log_sum
         if i < top:
             weight = weights[begin + i] if weights.size else 1.0
             value += weight * (min(gap, 0.0) - log_sum)
@@ -115,13 +116,17 @@ def _one_list(
     w, starts, begin, end, top, depth, order, weights,
     rest_peak, rest_log, log_odds, tier_gradient, tier_curvature, nodes, exponent, work, gradient, curvature,
 ):  # fmt: skip
-    """Value and estimated error of one list, whose tiers are begin..end; derivatives in the order of `w`."""
+    """Value and estimated error of one list, whose tiers are begin..end, and whether log P is concave in its scores.
+
+    Derivatives are in the order of `w`.
+    """
     _rest_log_sums(w, starts, begin, end, rest_peak, rest_log)
     base = starts[begin]
     value = 0.0
     error = 0.0
     carried = 0.0  # sum over the tiers above of G exp(latest w_R - w_R)
     carried_square = 0.0  # the same of (A + G), with the exponential squared
+    concave = weights.size == 0
     for m in range(end - begin):
         first, last = starts[begin + m] - base, starts[begin + m + 1] - base
         if order > 0:
@@ -137,6 +142,7 @@ def _one_list(
         if first >= top:
             continue
         n = last - first
+        concave = concave and n <= top - first
         for i in range(n):
             log_odds[i] = (w[first + i] - peak) - log_total
         log_probability, second, log_error = tier_log_probability(
@@ -153,7 +159,7 @@ def _one_list(
                 pull += tier_gradient[i]
             carried += weight * pull
             carried_square += weight * (second + pull)
-    return value, error
+    return value, error, concave
 
 
 @kernel
@@ -181,6 +187,7 @@ def partition_lists(
             w[i] = scores[order[base + i]]
             if not abs(w[i]) <= LARGEST_SCORE:
                 return order[base + i]
+        concave = False
         upper = starts[max(list_tiers[b + 1] - 1, list_tiers[b])] - base  # items above the bottom tier
         if upper == 0:
             value[b], error[b] = 0.0, 0.0
@@ -193,12 +200,13 @@ def partition_lists(
             )  # fmt: skip
             error[b] = 0.0
         else:
-            value[b], error[b] = _one_list(
+            value[b], error[b], concave = _one_list(
                 w, starts, list_tiers[b], list_tiers[b + 1], top, depth, derivatives, weights, rest_peak, rest_log,
                 log_odds, tier_gradient, tier_curvature, nodes, exponent, work, gradient, curvature,
             )  # fmt: skip
         if derivatives > 0:
             for i in range(size):
                 grad[order[base + i]] = gradient[i]
-                curv[order[base + i]] = curvature[i]
+                # Rounding and a coarse tol must not make a concave function look convex.
+                curv[order[base + i]] = max(curvature[i], 0.0) if concave else curvature[i]
     return -1

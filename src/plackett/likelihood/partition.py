@@ -18,7 +18,7 @@ from plackett.errors import AccuracyWarning
 from plackett.likelihood.kernel import DERIVATIVES, LARGEST_SCORE, NO_CUTOFF, VALUE, partition_lists
 from plackett.likelihood.midpoint import midpoint_log_likelihood
 from plackett.likelihood.tiers import Tiers, make_tiers
-from plackett.lists import Batch, make_batch
+from plackett.lists import Batch, check_finite, make_batch
 from plackett.threads import run_over_ranges
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -51,12 +51,12 @@ def check_top(top: Any) -> int:
     if top is None:
         return NO_CUTOFF
     try:
-        number = operator.index(top)
+        number = 0 if isinstance(top, bool | np.bool_) else operator.index(top)
     except TypeError:
-        raise ValueError(f"top must be a whole number of at least 1, or None, got {top!r}") from None
+        number = 0
     if number < 1:
-        raise ValueError(f"top must be a whole number of at least 1, or None, got {number}")
-    return number
+        raise ValueError(f"top must be a whole number of at least 1, or None, got {top!r}")
+    return min(number, NO_CUTOFF)
 
 
 def check_tol(tol: Any, dtype: np.dtype[Any]) -> float:
@@ -69,6 +69,10 @@ def check_tol(tol: Any, dtype: np.dtype[Any]) -> float:
 
 def as_floats(name: str, values: Any) -> FloatArray:
     """An array of float32 or float64; other real types become float64."""
+    if is_torch(values):
+        raise TypeError(f"{name} must be a NumPy array like the other arguments, got a torch tensor")
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(f"{name} must not be a masked array, whose mask would be lost: pass the mask as where=")
     array = np.asarray(values)
     if array.dtype not in DEFAULT_TOL:
         if array.dtype.kind not in "biuf":
@@ -92,8 +96,15 @@ def unflatten(flat: npt.NDArray[np.float64], batch: Batch, dtype: np.dtype[Any])
     return full
 
 
+def ranks_if_large(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Integer labels as they are, or their ranks where float64 could not tell them apart."""
+    if labels.dtype.kind in "iu" and labels.size and (labels.max() > 2**53 or labels.min() < -(2**53)):
+        return np.unique(labels, return_inverse=True)[1].reshape(labels.shape)
+    return labels
+
+
 def labels_like(scores: FloatArray, labels: Any) -> FloatArray:
-    array = as_floats("labels", labels)
+    array = as_floats("labels", ranks_if_large(labels) if isinstance(labels, np.ndarray) else labels)
     if array.shape != scores.shape:
         raise ValueError(f"labels must have the shape of scores, {scores.shape}, got {array.shape}")
     return array
@@ -141,8 +152,8 @@ def raise_bad_score(score: float, position: int) -> None:
 
 
 def _warn_if_inaccurate(error: npt.NDArray[np.float64], tiers: Tiers, tol: float) -> None:
-    worst = int(np.argmax(error))
-    if error[worst] > 100.0 * tol * (tiers.list_tiers[worst + 1] - tiers.list_tiers[worst]):
+    worst = int(np.argmax(error))  # NaN counts as largest
+    if not error[worst] <= 100.0 * tol * (tiers.list_tiers[worst + 1] - tiers.list_tiers[worst]):
         warnings.warn(
             f"the log-likelihood of list {worst} has an estimated error of {error[worst]:.1e} where tol={tol:.1e} was "
             "asked for; please report these scores",
@@ -205,6 +216,7 @@ def partition_log_likelihood(
     flat = flatten(array, batch)
     cutoff = check_top(top)
     if quadrature == "midpoint":
+        check_finite("scores", flat)
         value = midpoint_log_likelihood(flat, tiers, top=top, intervals=intervals, shift=shift)
     else:
         value, _, _ = evaluate(flat, tiers, top=cutoff, tol=check_tol(tol, array.dtype), derivatives=False)
@@ -272,9 +284,16 @@ def preference_log_probability(preferred: Any, others: Any, *, tol: float | None
     for name, array in (("preferred", first), ("others", second)):
         if array.ndim == 0:
             raise ValueError(f"{name} must have at least one dimension (the items), got a single number")
-    batch_shape = np.broadcast_shapes(first.shape[:-1], second.shape[:-1])
+        check_finite(name, array)
+    try:
+        batch_shape = np.broadcast_shapes(first.shape[:-1], second.shape[:-1])
+    except ValueError:
+        raise ValueError(
+            f"others must have batch dimensions that broadcast against those of preferred, {first.shape[:-1]}, got "
+            f"{second.shape[:-1]}"
+        ) from None
     joined = np.concatenate([np.broadcast_to(x, (*batch_shape, x.shape[-1])) for x in (first, second)], axis=-1)
     rows = math.prod(batch_shape)
     labels = np.broadcast_to(np.repeat([1.0, 0.0], [first.shape[-1], second.shape[-1]]), (rows, joined.shape[-1]))
-    value = partition_log_likelihood(joined.reshape(rows, -1), labels, tol=tol)
+    value = partition_log_likelihood(joined.reshape(rows, joined.shape[-1]), labels, tol=tol)
     return value.reshape(batch_shape)[()]

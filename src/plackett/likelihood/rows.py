@@ -75,10 +75,11 @@ def _add_stretch(x, peak, total, limit, lanes):
 
 
 @kernel
-def log_sum_of_others(first, last, scores, positives, offsets, result):
-    """logsumexp over the columns that are not positive, for the rows first..last; -inf where there is none.
+def log_sum_of_others(first, last, scores, positives, offsets, peaks, log_totals):
+    """logsumexp over the columns that are not positive, as peak + log_total; -inf and 0 where there is none.
 
-    `positives` holds the positive columns of each row in ascending order. A NaN or +inf in a row gives NaN.
+    The two are kept apart to lose no digits to large scores. `positives` holds the positive columns of each row in
+    ascending order. A NaN or +inf in a row makes log_total NaN.
     """
     lanes = np.empty(_LANES, scores.dtype)
     scalars = np.array([-math.inf, _LIMIT], scores.dtype)  # typed as the rows, to keep float32 arithmetic
@@ -91,24 +92,25 @@ def log_sum_of_others(first, last, scores, positives, offsets, result):
             peak, total = _add_stretch(row[begin : positives[i]], peak, total, scalars[1], lanes)
             begin = positives[i] + 1
         peak, total = _add_stretch(row[begin:], peak, total, scalars[1], lanes)
-        result[b] = peak + math.log(total)
+        peaks[b] = peak
+        log_totals[b] = math.log(total) if total != 0.0 else 0.0
     return -1
 
 
 @kernel
-def gradient_of_others(first, last, scores, log_sum, pull, positives, offsets, positive_gradient, gradient):
-    """gradient[b, j] = -pull[b] exp(scores[b, j] - log_sum[b]), and at the positives `positive_gradient`."""
+def gradient_of_others(first, last, scores, peaks, log_totals, pull, positives, offsets, positive_gradient, gradient):
+    """gradient[b, j] = -pull[b] exp(scores[b, j] - peak[b] - log_total[b]); at the positives `positive_gradient`."""
     scalars = np.empty(3, scores.dtype)  # typed as the row, or float32 arithmetic would turn into float64
-    scalars[0] = 0.0
+    scalars[0] = _LIMIT  # no other column is that far above the peak, see `_add_stretch`; the positives may be
     for b in range(first, last):
         row = scores[b]
         out = gradient[b]
-        scalars[2] = log_sum[b]
-        # What rounding to the type of the row takes off log_sum goes into the factor.
-        scalars[1] = -pull[b] * math.exp(scalars[2] - log_sum[b]) if pull[b] != 0.0 else 0.0
-        zero, factor, reference = scalars[0], scalars[1], scalars[2]
+        scalars[2] = peaks[b]
+        # What rounding to the type of the row takes off the peak goes into the factor.
+        scalars[1] = -pull[b] * math.exp((scalars[2] - peaks[b]) - log_totals[b]) if pull[b] != 0.0 else 0.0
+        limit, factor, reference = scalars[0], scalars[1], scalars[2]
         for j in range(row.size):
-            out[j] = factor * fast_exp(min(row[j] - reference, zero))
+            out[j] = factor * fast_exp(min(row[j] - reference, limit))
         for i in range(offsets[b], offsets[b + 1]):
             out[positives[i]] = positive_gradient[i]
     return -1

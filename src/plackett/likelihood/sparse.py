@@ -19,7 +19,13 @@ from plackett.likelihood import vectorised
 from plackett.likelihood.partition import check_top, evaluate
 from plackett.likelihood.rows import gradient_of_others, log_sum_of_others
 from plackett.likelihood.tiers import Tiers, make_tiers
-from plackett.likelihood.torch_op import check_scores, refuse_second_derivative, tol_for
+from plackett.likelihood.torch_op import (
+    NotDifferentiable,
+    OnceDifferentiable,
+    at_least_single,
+    check_scores,
+    tol_for,
+)
 from plackett.lists import IntArray, check_offsets, offsets_from_sizes, whole_numbers
 from plackett.threads import at_most, run_over_ranges
 
@@ -76,10 +82,12 @@ class Positives:
         labels[self.tiers.order] = -np.repeat(np.arange(len(self.tiers.sizes)), self.tiers.sizes).astype(np.float64)
         return labels
 
-    def short_lists(self, positive_scores: Any, rest: Any) -> npt.NDArray[np.float64]:
+    def short_lists(self, positive_scores: Any, peaks: Any, log_totals: Any) -> npt.NDArray[np.float64]:
+        """Scores of the short lists, less the peak of the other columns of the row."""
         scores = np.empty(len(self.is_positive))
-        scores[self.is_positive] = positive_scores
-        scores[~self.is_positive] = rest[self.has_rest]
+        reference = np.where(self.has_rest, peaks, 0.0)
+        scores[self.is_positive] = positive_scores - reference[self.row]
+        scores[~self.is_positive] = log_totals[self.has_rest]
         return scores
 
 
@@ -106,10 +114,12 @@ class ExactShortLists:
         return vectorised.log_likelihood_and_gradient(scores, labels, offsets, top=self.top, tol=self.tol)
 
 
-class _SparseLikelihood(torch.autograd.Function):
+class _SparseLikelihood(OnceDifferentiable):
     @staticmethod
-    def forward(scores: Tensor, positives: Positives, short_lists: ShortLists) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Value, log sum of the other columns, pull on them, gradient of the positives."""
+    def forward(
+        scores: Tensor, positives: Positives, short_lists: ShortLists
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Value; w_R of the other columns as peak and log total; the pull on them; the gradient of the positives."""
         if _has_kernel(scores):
             with at_most(torch.get_num_threads()):
                 results = _forward_compiled(scores.detach().numpy(), positives, short_lists)
@@ -126,47 +136,64 @@ class _SparseLikelihood(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_value: Tensor, *_: Any) -> Any:
-        scores, log_sum, pull, own = ctx.saved_tensors
-        weight = grad_value.detach().to(torch.float64) if scores.device.type != "mps" else grad_value.detach()
-        row = torch.as_tensor(ctx.positives.row, device=scores.device)
-        arguments = scores.detach(), log_sum, pull * weight, ctx.positives, own * weight[row]
-        if _has_kernel(scores):
-            with at_most(torch.get_num_threads()):
-                gradient = _backward_compiled(*arguments)
-        else:
-            gradient = _backward_vectorised(*arguments)
-        return refuse_second_derivative(scores, gradient), None, None
+        return _SparseGradient.apply(*ctx.saved_tensors, grad_value, ctx.positives), None, None
+
+
+class _SparseGradient(NotDifferentiable):
+    """The gradient by all columns, as a function of its own so that torch.func gives it plain tensors."""
+
+    @staticmethod
+    def forward(
+        scores: Tensor,
+        peaks: Tensor,
+        log_totals: Tensor,
+        pull: Tensor,
+        own: Tensor,
+        factor: Tensor,
+        positives: Positives,
+    ) -> Tensor:
+        factor = factor.to(pull.dtype)
+        row = torch.as_tensor(positives.row, device=scores.device)
+        arguments = scores, peaks, log_totals, pull * factor, positives, own * factor[row]
+        if not _has_kernel(scores):
+            return _backward_vectorised(*arguments)
+        with at_most(torch.get_num_threads()):
+            return _backward_compiled(*arguments)
 
 
 def _has_kernel(scores: Tensor) -> bool:
-    return scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64)
+    return scores.device.type == "cpu"
 
 
 def _forward_compiled(
     scores: npt.NDArray[Any], positives: Positives, short_lists: ShortLists
 ) -> tuple[npt.NDArray[Any], ...]:
     scores = np.ascontiguousarray(scores)
-    rest = np.empty(len(scores))
+    peaks, log_totals = np.empty(len(scores)), np.empty(len(scores))
     run_over_ranges(
-        lambda first, last: log_sum_of_others(first, last, scores, positives.columns, positives.offsets, rest),
+        lambda first, last: log_sum_of_others(
+            first, last, scores, positives.columns, positives.offsets, peaks, log_totals
+        ),
         np.arange(len(scores) + 1, dtype=np.int64) * scores.shape[1],
     )
-    _check_rest(rest, positives)
-    lists = positives.short_lists(scores[positives.row, positives.columns], rest)
+    _check_rest(peaks + log_totals, positives)
+    lists = positives.short_lists(scores[positives.row, positives.columns].astype(np.float64), peaks, log_totals)
     value, gradient = short_lists.compiled(lists, positives.tiers)
     pull = np.zeros(len(scores))
     pull[positives.has_rest] = -gradient[~positives.is_positive]
-    return value.astype(scores.dtype), rest, pull, gradient[positives.is_positive]
+    return value.astype(scores.dtype), peaks, log_totals, pull, gradient[positives.is_positive]
 
 
-def _backward_compiled(scores: Tensor, log_sum: Tensor, pull: Tensor, positives: Positives, own: Tensor) -> Tensor:
+def _backward_compiled(
+    scores: Tensor, peaks: Tensor, log_totals: Tensor, pull: Tensor, positives: Positives, own: Tensor
+) -> Tensor:
     matrix = np.ascontiguousarray(scores.numpy())
     gradient = torch.empty_like(scores, memory_format=torch.contiguous_format)
     own_typed = own.to(scores.dtype).numpy()
-    out, sums, pulls = gradient.numpy(), log_sum.numpy(), pull.numpy()
+    out, sums = gradient.numpy(), (peaks.numpy(), log_totals.numpy(), pull.numpy())
     run_over_ranges(
         lambda first, last: gradient_of_others(
-            first, last, matrix, sums, pulls, positives.columns, positives.offsets, own_typed, out
+            first, last, matrix, *sums, positives.columns, positives.offsets, own_typed, out
         ),
         np.arange(len(matrix) + 1, dtype=np.int64) * matrix.shape[1],
     )
@@ -182,25 +209,31 @@ def _check_rest(rest: npt.NDArray[np.float64], positives: Positives) -> None:
 
 def _forward_vectorised(scores: Tensor, positives: Positives, short_lists: ShortLists) -> tuple[Any, ...]:
     device = scores.device
+    work_type = torch.float32 if device.type == "mps" else torch.float64
     row = torch.as_tensor(positives.row, device=device)
     column = torch.as_tensor(positives.columns, device=device)
-    rest = torch.logsumexp(scores.index_put((row, column), scores.new_tensor(-torch.inf)), 1)
-    _check_rest(rest.double().cpu().numpy(), positives)
+    has_rest = torch.as_tensor(positives.has_rest, device=device)
+    masked = scores.index_put((row, column), scores.new_tensor(-torch.inf))
+    peaks = masked.amax(1)
+    safe = torch.where(has_rest, peaks, 0.0)
+    log_totals = torch.where(has_rest, torch.log(torch.exp(masked - safe[:, None]).sum(1, dtype=work_type)), 0.0)
+    _check_rest((safe + log_totals).double().cpu().numpy(), positives)
     is_positive = torch.as_tensor(positives.is_positive, device=device)
-    lists = scores.new_empty(len(is_positive), dtype=rest.dtype)
-    lists[is_positive] = scores[row, column]
-    lists[~is_positive] = rest[torch.as_tensor(positives.has_rest, device=device)]
-    list_labels = torch.as_tensor(
-        positives.list_labels(), device=device, dtype=torch.float32 if device.type == "mps" else torch.float64
-    )
+    lists = torch.empty(len(is_positive), device=device, dtype=work_type)
+    lists[is_positive] = scores[row, column].to(work_type) - safe[row].to(work_type)
+    lists[~is_positive] = log_totals[has_rest]
+    list_labels = torch.as_tensor(positives.list_labels(), device=device, dtype=work_type)
     value, gradient = short_lists.in_torch(lists, list_labels, torch.as_tensor(positives.list_offsets, device=device))
-    pull = torch.zeros_like(rest)
-    pull[torch.as_tensor(positives.has_rest, device=device)] = -gradient[~is_positive]
-    return value, rest, pull, gradient[is_positive]
+    pull = torch.zeros_like(log_totals)
+    pull[has_rest] = -gradient[~is_positive]
+    return value.to(scores.dtype), safe.to(work_type), log_totals, pull, gradient[is_positive]
 
 
-def _backward_vectorised(scores: Tensor, log_sum: Tensor, pull: Tensor, positives: Positives, own: Tensor) -> Tensor:
-    gradient = torch.exp(scores - log_sum[:, None].to(scores.dtype)).mul_(-pull[:, None].to(scores.dtype))
+def _backward_vectorised(
+    scores: Tensor, peaks: Tensor, log_totals: Tensor, pull: Tensor, positives: Positives, own: Tensor
+) -> Tensor:
+    gradient = torch.exp((scores - peaks[:, None].to(scores.dtype)).clamp_(max=0.0))
+    gradient *= (-pull * torch.exp(-log_totals))[:, None].to(scores.dtype)
     row = torch.as_tensor(positives.row, device=scores.device)
     column = torch.as_tensor(positives.columns, device=scores.device)
     return gradient.index_put_((row, column), own.to(scores.dtype))
@@ -242,5 +275,5 @@ def positives_of(scores: Tensor, indices: Any, offsets: Any, labels: Any) -> Pos
 
 def sparse_likelihood(scores: Tensor, positives: Positives, short_lists: ShortLists) -> Tensor:
     """One value per row, by any likelihood of the short lists; differentiable once."""
-    value: Tensor = _SparseLikelihood.apply(scores, positives, short_lists)[0]
-    return value
+    value: Tensor = _SparseLikelihood.apply(at_least_single(scores), positives, short_lists)[0]
+    return value.to(scores.dtype)

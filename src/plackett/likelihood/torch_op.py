@@ -18,7 +18,7 @@ from torch.autograd.function import FunctionCtx
 from plackett.likelihood import vectorised
 from plackett.likelihood.kernel import LARGEST_SCORE
 from plackett.likelihood.midpoint import check_midpoint_options
-from plackett.likelihood.partition import check_tol, check_top, evaluate
+from plackett.likelihood.partition import check_tol, check_top, evaluate, ranks_if_large
 from plackett.likelihood.tiers import TierWeighting, make_tiers
 from plackett.lists import check_offsets, offsets_from_sizes
 from plackett.threads import at_most
@@ -43,12 +43,30 @@ def numpy_of(tensor: Tensor, dtype: type) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(tensor.detach().numpy(), dtype)
 
 
-class SecondDerivative(torch.autograd.Function):
-    """gradient * factor, whose own derivative with respect to the scores is refused."""
+_TWICE = (
+    "the Plackett-Luce likelihood cannot be differentiated twice by autograd: call it without create_graph=True, or "
+    "take the diagonal of its Hessian from plackett.partition_derivatives"
+)
+_FORWARD = "the Plackett-Luce likelihood has no forward-mode derivative: use reverse mode (torch.func.grad, jacrev)"
+
+
+def labels_of(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """Labels in main memory as float64, integers of any size kept apart."""
+    if tensor.dtype in (torch.int64, torch.uint64):
+        return np.ascontiguousarray(ranks_if_large(tensor.detach().numpy()), np.float64)
+    return numpy_of(tensor, np.float64)
+
+
+class OnceDifferentiable(torch.autograd.Function):
+    """A function with a backward pass, and no forward-mode derivative."""
 
     @staticmethod
-    def forward(scores: Tensor, gradient: Tensor, factor: Tensor) -> Tensor:
-        return gradient * factor
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(_FORWARD)
+
+
+class NotDifferentiable(OnceDifferentiable):
+    """A part of a backward pass, which refuses a derivative of its own."""
 
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Any) -> None:
@@ -56,17 +74,26 @@ class SecondDerivative(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, *_: Any) -> Any:
-        raise RuntimeError(
-            "the Plackett-Luce likelihood cannot be differentiated twice by autograd: call it without "
-            "create_graph=True, or take the diagonal of its Hessian from plackett.partition_derivatives"
-        )
+        raise RuntimeError(_TWICE)
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(_TWICE)
+
+
+class _ScaledGradient(NotDifferentiable):
+    """gradient * factor."""
+
+    @staticmethod
+    def forward(scores: Tensor, gradient: Tensor, factor: Tensor) -> Tensor:
+        return gradient * factor
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], scores: Tensor, gradient: Tensor, factor: Tensor) -> Any:
         moved = [
             x if dim is None else x.movedim(dim, 0) for x, dim in zip((scores, gradient, factor), in_dims, strict=True)
         ]
-        return SecondDerivative.apply(*moved), 0
+        return _ScaledGradient.apply(*moved), 0
 
 
 def refuse_second_derivative(scores: Tensor, gradient: Tensor) -> Tensor:
@@ -74,11 +101,16 @@ def refuse_second_derivative(scores: Tensor, gradient: Tensor) -> Tensor:
     if not torch.is_grad_enabled():
         return gradient
     one = torch.ones((), device=scores.device, dtype=scores.dtype)
-    result: Tensor = SecondDerivative.apply(scores, gradient, one)
+    result: Tensor = _ScaledGradient.apply(scores, gradient, one)
     return result
 
 
-class _Partition(torch.autograd.Function):
+def at_least_single(scores: Tensor) -> Tensor:
+    """Half precision becomes single: sums of exponentials need the digits."""
+    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+
+
+class _Partition(OnceDifferentiable):
     """Flat scores and labels, offsets -> value of each list, and the gradient (not differentiable)."""
 
     @staticmethod
@@ -90,7 +122,7 @@ class _Partition(torch.autograd.Function):
             bounds = torch.as_tensor(offsets, device=scores.device)
             return vectorised.log_likelihood_and_gradient(scores, labels, bounds, top=top, tol=tol, weighting=weighting)
         with at_most(torch.get_num_threads()):
-            flat_labels = numpy_of(labels, np.float64)
+            flat_labels = labels_of(labels)
             tiers = make_tiers(flat_labels, offsets)
             weights = None if weighting is None else tiers.weights(weighting, flat_labels)
             value, gradient, _ = evaluate(
@@ -111,21 +143,22 @@ class _Partition(torch.autograd.Function):
         scores, gradient = ctx.saved_tensors
         sizes = torch.as_tensor(ctx.sizes, device=gradient.device)
         factor = torch.repeat_interleave(grad_value, sizes, output_size=gradient.shape[-1])
-        return SecondDerivative.apply(scores, gradient, factor), None, None, None, None, None
+        return _ScaledGradient.apply(scores, gradient, factor), None, None, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, scores: Tensor, labels: Tensor, offsets: Any, *options: Any) -> Any:
         batch = info.batch_size
         scores, labels = (
-            x.expand(batch, -1) if dim is None else x.movedim(dim, 0)
+            x.expand(batch, *x.shape) if dim is None else x.movedim(dim, 0)
             for x, dim in zip((scores, labels), in_dims[:2], strict=True)
         )
         tiled = offsets_from_sizes(np.tile(np.diff(offsets), batch))
         value, gradient = _Partition.apply(scores.reshape(-1), labels.reshape(-1), tiled, *options)
-        return (value.reshape(batch, -1), gradient.reshape(batch, -1)), (0, 0)
+        lists, items = len(offsets) - 1, scores.shape[-1]
+        return (value.reshape(batch, lists), gradient.reshape(batch, items)), (0, 0)
 
 
-class _WithGradient(torch.autograd.Function):
+class _WithGradient(OnceDifferentiable):
     """The value of each list, with its gradient by the scores, which is known already."""
 
     @staticmethod
@@ -144,7 +177,7 @@ class _WithGradient(torch.autograd.Function):
         factor = torch.repeat_interleave(
             grad_value, torch.as_tensor(ctx.sizes, device=gradient.device), output_size=len(gradient)
         )
-        return SecondDerivative.apply(scores, gradient, factor), None, None, None
+        return _ScaledGradient.apply(scores, gradient, factor), None, None, None
 
 
 def with_gradient(scores: Tensor, value: Tensor, gradient: Tensor, offsets: Any) -> Tensor:
@@ -160,10 +193,17 @@ def _check_on_device(scores: Tensor, labels: Tensor) -> None:
         raise ValueError("labels must be finite")
 
 
+def _as_tensor(name: str, values: Any, device: torch.device) -> Tensor:
+    try:
+        return torch.as_tensor(values, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} must be a tensor or an array of numbers, got {type(values).__name__}") from None
+
+
 def flat_lists(scores: Any, labels: Any, offsets: Any, where: Any) -> tuple[Tensor, Tensor, np.ndarray[Any, Any]]:
     """Items of a batch one after the other, and their offsets; the rules of `plackett.lists.make_batch`."""
     check_scores(scores)
-    labels = torch.as_tensor(labels, device=scores.device)
+    labels = _as_tensor("labels", labels, scores.device)
     if labels.shape != scores.shape:
         raise ValueError(f"labels must have the shape of scores, {tuple(scores.shape)}, got {tuple(labels.shape)}")
     if labels.is_complex():
@@ -178,10 +218,11 @@ def flat_lists(scores: Any, labels: Any, offsets: Any, where: Any) -> tuple[Tens
         bounds = offsets.cpu().numpy() if isinstance(offsets, Tensor) else offsets
         return scores, labels, check_offsets(bounds, len(scores))
     if where is None:
-        length = scores.shape[-1]
-        lists = 1 if scores.dim() == 1 else scores.shape[0]
+        if scores.dim() == 1:
+            return scores, labels, np.array([0, len(scores)])
+        lists, length = scores.shape
         return scores.reshape(-1), labels.reshape(-1), np.arange(lists + 1, dtype=np.int64) * length
-    mask = torch.as_tensor(where, device=scores.device)
+    mask = _as_tensor("where", where, scores.device)
     if mask.dtype != torch.bool:
         raise ValueError(f"where must be boolean, got {mask.dtype}")
     if mask.shape != scores.shape:
@@ -219,7 +260,15 @@ def preference_log_probability(preferred: Any, others: Any, *, tol: float | None
         check_scores(tensor, name)
         if tensor.dim() == 0:
             raise ValueError(f"{name} must have at least one dimension (the items), got a single number")
-    batch_shape = torch.broadcast_shapes(preferred.shape[:-1], others.shape[:-1])
+        if not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{name} must be finite")
+    try:
+        batch_shape = torch.broadcast_shapes(preferred.shape[:-1], others.shape[:-1])
+    except RuntimeError:
+        raise ValueError(
+            "others must have batch dimensions that broadcast against those of preferred, "
+            f"{tuple(preferred.shape[:-1])}, got {tuple(others.shape[:-1])}"
+        ) from None
     joined = torch.cat([x.expand(*batch_shape, x.shape[-1]) for x in (preferred, others)], -1)
     rows = math.prod(batch_shape)
     labels = joined.new_zeros(joined.shape[-1])
@@ -243,7 +292,9 @@ def midpoint_log_likelihood(
     """The midpoint rule of Ma et al. (2021) with autograd's own backward; see `plackett.likelihood.midpoint`."""
     check_midpoint_options(top, intervals, shift)
     flat, flat_labels, bounds = flat_lists(scores, labels, offsets, where)
-    tiers = make_tiers(numpy_of(flat_labels.cpu(), np.float64), bounds)
+    if not bool(torch.isfinite(flat).all()):
+        raise ValueError("scores must be finite")
+    tiers = make_tiers(labels_of(flat_labels.cpu()), bounds)
     order = torch.as_tensor(tiers.order, device=scores.device)
     w = flat[order]
     log_v = torch.log((torch.arange(intervals, device=scores.device, dtype=scores.dtype) + 0.5) / intervals)

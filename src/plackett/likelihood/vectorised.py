@@ -216,7 +216,9 @@ def log_likelihood_and_gradient(
         return scores.new_zeros(lists), torch.zeros_like(scores)
     list_of = torch.repeat_interleave(torch.arange(lists, device=scores.device), torch.diff(offsets))
     tiers = sort_into_tiers(labels, list_of)
-    w = scores.detach().to(work_type)[tiers.order]
+    w = scores.detach().to(work_type)
+    # Only differences matter, and logarithms of sums would be lost next to large scores.
+    w = (w - w.new_full((lists,), -math.inf).scatter_reduce(0, list_of, w, "amax")[list_of])[tiers.order]
     with_below = _running_log_sum(_log_sum_per_tier(w, tiers), tiers.list, reverse=True)
     rest = torch.full_like(with_below, math.inf)
     rest[:-1] = torch.where(tiers.is_last[:-1], math.inf, with_below[1:])  # w_R of each tier

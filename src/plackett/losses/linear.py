@@ -16,7 +16,7 @@ from torch import Tensor
 
 from plackett.likelihood.rows import gradient_of_others, log_sum_of_others
 from plackett.likelihood.sparse import Positives
-from plackett.likelihood.torch_op import check_scores, refuse_second_derivative
+from plackett.likelihood.torch_op import OnceDifferentiable, at_least_single, check_scores, refuse_second_derivative
 from plackett.losses.lists import check_finite, reduce_losses
 from plackett.losses.sparse import sampled_columns, sampled_rest, short_list_likelihood
 from plackett.threads import at_most, run_over_ranges
@@ -24,12 +24,12 @@ from plackett.threads import at_most, run_over_ranges
 _NUMBERS_AT_ONCE = 1 << 22
 
 
-class _OutputLayer(torch.autograd.Function):
+class _OutputLayer(OnceDifferentiable):
     """Scores of the positives, and logsumexp of the scores of the other columns of each row."""
 
     @staticmethod
     def forward(hidden: Tensor, weight: Tensor, bias: Tensor | None, chunks: _Chunks) -> tuple[Tensor, Tensor]:
-        own = hidden.new_empty(chunks.positives)
+        own = at_least_single(hidden).new_empty(chunks.positives)
         rest = hidden.new_full((len(hidden),), -torch.inf, dtype=chunks.work_type)
         for chunk in chunks:
             scores = chunk.scores(hidden, weight, bias)
@@ -51,7 +51,7 @@ class _OutputLayer(torch.autograd.Function):
         grad_bias = torch.empty_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
         with torch.no_grad():
             for chunk in ctx.chunks:
-                pull = chunk.gradient(chunk.scores(hidden, weight, bias), rest, grad_rest, grad_own)
+                pull = chunk.gradient(chunk.scores(hidden, weight, bias), rest, grad_rest, grad_own).to(weight.dtype)
                 part = slice(chunk.first, chunk.last)
                 if grad_hidden is not None:
                     grad_hidden.addmm_(pull, weight[part])
@@ -78,6 +78,9 @@ class _Chunk:
     def scores(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """In a buffer that all chunks share."""
         part = slice(self.first, self.last)
+        if hidden.dtype in (torch.float16, torch.bfloat16):
+            scores = (hidden @ weight[part].T).float()
+            return scores if bias is None else scores + bias[part].float()
         out = self.chunks.buffer(self.last - self.first, hidden)
         if bias is None:
             return torch.mm(hidden, weight[part].T, out=out)
@@ -87,9 +90,11 @@ class _Chunk:
         if not self.chunks.has_kernel:
             masked = scores.index_put_((self.row, self.column), scores.new_tensor(-torch.inf))
             return torch.logsumexp(masked, 1).to(self.chunks.work_type)
-        result, matrix = np.empty(len(scores)), scores.numpy()
-        self._run(lambda a, b: log_sum_of_others(a, b, matrix, self._columns, self._offsets, result), matrix.shape)
-        return torch.from_numpy(result)
+        peaks, log_totals, matrix = np.empty(len(scores)), np.empty(len(scores)), scores.numpy()
+        self._run(
+            lambda a, b: log_sum_of_others(a, b, matrix, self._columns, self._offsets, peaks, log_totals), matrix.shape
+        )
+        return torch.from_numpy(peaks + log_totals)
 
     def gradient(self, scores: Tensor, rest: Tensor, grad_rest: Tensor, grad_own: Tensor) -> Tensor:
         """Of the loss by these scores, in their place."""
@@ -99,9 +104,12 @@ class _Chunk:
             reference = torch.where(torch.isfinite(rest), rest, 0.0).to(scores.dtype)
             pull = scores.sub_(reference[:, None]).exp_().mul_(grad_rest[:, None].to(scores.dtype))
             return pull.index_put_((self.row, self.column), own)
-        sums, pulls, matrix, own_typed = rest.numpy(), -grad_rest.numpy(), scores.numpy(), own.numpy()
+        pulls, matrix, own_typed = -grad_rest.numpy(), scores.numpy(), own.numpy()
+        sums = rest.numpy(), np.zeros(len(rest))
         self._run(
-            lambda a, b: gradient_of_others(a, b, matrix, sums, pulls, self._columns, self._offsets, own_typed, matrix),
+            lambda a, b: gradient_of_others(
+                a, b, matrix, *sums, pulls, self._columns, self._offsets, own_typed, matrix
+            ),
             matrix.shape,
         )
         return scores

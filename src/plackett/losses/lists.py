@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from plackett.likelihood.tiers import Tiers, make_tiers
-from plackett.likelihood.torch_op import flat_lists, numpy_of
+from plackett.likelihood.torch_op import flat_lists, labels_of, numpy_of
 from plackett.lists import IntArray
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -42,7 +42,7 @@ class FlatLists:
         return numpy_of(self.scores, np.float64)
 
     def numpy_labels(self) -> npt.NDArray[np.float64]:
-        return numpy_of(self.labels, np.float64)
+        return labels_of(self.labels)
 
     def raise_not_finite(self) -> None:
         """For a result that is not finite: say which argument is to blame."""

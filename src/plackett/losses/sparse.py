@@ -21,7 +21,13 @@ from plackett.likelihood.approximations import efron_or_breslow
 from plackett.likelihood.partition import check_top
 from plackett.likelihood.sparse import ExactShortLists, Positives, positives_of, sparse_likelihood
 from plackett.likelihood.tiers import Tiers
-from plackett.likelihood.torch_op import partition_log_likelihood, refuse_second_derivative, tol_for
+from plackett.likelihood.torch_op import (
+    OnceDifferentiable,
+    at_least_single,
+    partition_log_likelihood,
+    refuse_second_derivative,
+    tol_for,
+)
 from plackett.losses import kernels
 from plackett.losses.lists import reduce_losses
 from plackett.losses.listwise import lower_bound_loss
@@ -174,12 +180,12 @@ def _row_and_column(positives: Positives, device: torch.device) -> tuple[Tensor,
     return torch.as_tensor(positives.row, device=device), torch.as_tensor(positives.columns, device=device)
 
 
-class _PairsOfRows(torch.autograd.Function):
+class _PairsOfRows(OnceDifferentiable):
     """The value of each row; its gradient is computed with it and kept."""
 
     @staticmethod
     def forward(scores: Tensor, positives: Positives, kind: int) -> tuple[Tensor, Tensor]:
-        if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64):
+        if scores.device.type == "cpu":
             return _pairs_compiled(scores.detach(), positives, kind)
         return _pairs_in_torch(scores.detach(), positives, kind)
 
@@ -196,7 +202,7 @@ class _PairsOfRows(torch.autograd.Function):
 
 def _pairs(scores: Tensor, indices: Any, offsets: Any, kind: int) -> Tensor:
     positives = positives_of(scores, indices, offsets, None)
-    value: Tensor = _PairsOfRows.apply(scores, positives, kind)[0]
+    value: Tensor = _PairsOfRows.apply(at_least_single(scores), positives, kind)[0].to(scores.dtype)
     if not bool(torch.isfinite(value).all()):
         row = int(torch.nonzero(~torch.isfinite(value))[0, 0])
         raise ValueError(f"scores must be finite, got NaN or infinity in row {row}")
