@@ -34,6 +34,7 @@ test: .venv/.dev lint
 
 bench: .venv/.dev
 	$(BIN)/python benchmarks/likelihood.py
+	$(BIN)/python benchmarks/losses.py
 
 clean:
 	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -52,47 +52,39 @@ def test_sixteen_callers_at_once(problem):
             np.testing.assert_array_equal(found.gradient, expected.gradient)
 
 
-def test_no_more_kernels_run_than_threads():
-    plackett.set_num_threads(3)
-    running, most = 0, 0
-    lock = threading.Lock()
+class Busy:
+    """Work that takes a while and notes how many run at once."""
 
-    def busy(first, last):
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
+    def __init__(self):
+        self.running = self.most = 0
+        self.lock = threading.Lock()
+
+    def __call__(self, first, last):
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
         threading.Event().wait(0.005)
-        with lock:
-            running -= 1
+        with self.lock:
+            self.running -= 1
         return last - first
 
-    cost = np.arange(101) * 1_000_000
+
+def test_no_more_kernels_run_than_threads():
+    plackett.set_num_threads(3)
+    busy, cost = Busy(), np.arange(101) * 1_000_000
     with ThreadPoolExecutor(8) as callers:
         totals = list(callers.map(lambda _: sum(threads.run_over_ranges(busy, cost)), range(8)))
     assert totals == [100] * 8
-    assert 1 < most <= 3
+    assert 1 < busy.most <= 3
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_one_piece_calls_hold_a_slot_too(number):
     plackett.set_num_threads(number)
-    running, most = 0, 0
-    lock = threading.Lock()
-
-    def busy(_first, _last):
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        threading.Event().wait(0.01)
-        with lock:
-            running -= 1
-        return 0
-
+    busy = Busy()
     with ThreadPoolExecutor(8) as callers:
         list(callers.map(lambda _: threads.run_over_ranges(busy, np.array([0, 1_000_000])), range(8)))
-    assert most <= number
+    assert busy.most <= number
 
 
 def test_calls_from_within_a_piece_do_not_wait_for_themselves(problem):

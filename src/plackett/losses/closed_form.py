@@ -6,6 +6,7 @@ is ever held.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -40,24 +41,31 @@ def _pairs_cost(lists: FlatLists) -> Any:
 def softmax_cross_entropy(lists: FlatLists, labels: Tensor, *, only_positive: bool = False) -> Tensor:
     """Cross-entropy of softmax(scores) and softmax(labels), over all items of a list or those with positive labels.
 
-    A list without an item to put weight on contributes 0.
+    A list without an item to put weight on contributes 0. torch's own operations are as fast as can be on lists of one
+    length; the kernel spares others the padding.
     """
-    if lists.on_cpu and lists.scores.dtype in (torch.float32, torch.float64):
+    if lists.on_cpu and lists.scores.dtype in (torch.float32, torch.float64) and not lists.have_one_length:
         return _run(
             lists, lists.offsets * 5, kernels.softmax_lists,
             lists.scores.detach().numpy(), labels.numpy(), only_positive, lists.offsets,
         )  # fmt: skip
-    return _softmax_cross_entropy_in_torch(lists, labels, only_positive)
+    value = _softmax_cross_entropy_in_torch(lists, labels, only_positive)
+    if not math.isfinite(value.detach().sum().item()):
+        lists.raise_not_finite()
+    return value
 
 
 def _softmax_cross_entropy_in_torch(lists: FlatLists, labels: Tensor, only_positive: bool) -> Tensor:
-    scores = lists.scores.detach()
-    active = labels > 0 if only_positive else torch.ones_like(labels, dtype=torch.bool)
-    goal = torch.nan_to_num(torch.softmax(lists.padded(torch.where(active, labels, -torch.inf), -torch.inf), -1))
-    log_p = torch.log_softmax(lists.padded(scores, -torch.inf), -1)
-    value = -torch.where(goal != 0, goal * log_p, 0.0).sum(-1)
-    gradient = lists.unpadded(goal.sum(-1, keepdim=True) * log_p.exp() - goal)
-    return with_gradient(lists.scores, value, gradient, lists.offsets)
+    target = labels.to(lists.scores.dtype)
+    if only_positive:
+        target = torch.where(labels > 0, target, -torch.inf)
+    goal = torch.softmax(lists.padded(target, -torch.inf), -1)
+    if only_positive or not lists.have_one_length:
+        goal = torch.nan_to_num(goal)  # where there is nothing to put weight on
+    log_p = torch.log_softmax(lists.padded(lists.scores, -torch.inf), -1)
+    if not lists.have_one_length:
+        log_p = torch.where(goal != 0, log_p, 0.0)
+    return -(goal * log_p).sum(-1)
 
 
 def pair_loss(lists: FlatLists, kind: int) -> Tensor:

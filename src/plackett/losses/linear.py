@@ -21,7 +21,7 @@ from plackett.losses.lists import check_finite, reduce_losses
 from plackett.losses.sparse import sampled_columns, sampled_rest, short_list_likelihood
 from plackett.threads import at_most, run_over_ranges
 
-_NUMBERS_AT_ONCE = 1 << 22
+_NUMBERS_AT_ONCE = 1 << 21
 
 
 class _OutputLayer(OnceDifferentiable):
@@ -206,7 +206,7 @@ def linear_partition_loss(
 
     Args:
         hidden, weight, bias: (rows, features), (columns, features), (columns,) or None.
-        chunk: columns at a time; None: about four million scores at a time.
+        chunk: columns at a time; None: about two million scores at a time.
         negatives: (columns, log expected counts): use only these columns beside the positives, see
             `plackett.losses.sparse.sampled_rest`. The loss then does not depend on the number of columns at all.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,11 +54,20 @@ class FlatLists:
     def tiers(self) -> Tiers:
         return make_tiers(self.numpy_labels(), self.offsets)
 
+    @cached_property
+    def have_one_length(self) -> bool:
+        sizes = np.diff(self.offsets)
+        return len(sizes) > 0 and bool((sizes == sizes[0]).all()) and sizes[0] > 0
+
     def padded(self, values: Tensor, fill: float) -> Tensor:
         """(lists, longest) with `fill` behind the end of each list."""
+        if self.have_one_length:
+            return values.reshape(self.count, -1)
         return values.new_full(self._padded_mask().shape, fill).masked_scatter(self._padded_mask(), values)
 
     def unpadded(self, values: Tensor) -> Tensor:
+        if self.have_one_length:
+            return values.reshape(-1)
         return values[self._padded_mask()]
 
     def _padded_mask(self) -> Tensor:
