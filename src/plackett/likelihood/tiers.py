@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import gammaln
 
 from plackett.compilation import kernel
 from plackett.lists import IntArray, offsets_from_sizes
@@ -36,6 +37,13 @@ class Tiers:
     @property
     def sizes(self) -> IntArray:
         return np.diff(self.starts)
+
+    def log_factorials(self) -> npt.NDArray[np.float64]:
+        """sum over all tiers but the last of log n!, n items in the tier, of each list."""
+        terms = gammaln(self.sizes + 1.0)
+        terms[self.list_tiers[1:][np.diff(self.list_tiers) > 0] - 1] = 0.0
+        running = np.concatenate(([0.0], np.cumsum(terms)))
+        return np.asarray(running[self.list_tiers[1:]] - running[self.list_tiers[:-1]])
 
     def weights(self, weighting: TierWeighting, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """A weight for every tier; 0 for the bottom tiers, which are compared with nothing."""

@@ -107,16 +107,26 @@ def lower_bound_loss(
     equal to it when all tiers but the last hold one item.
     """
     lists = prepare(scores, labels, offsets, where)
-    return reduce_losses(-_approximate(lists, "breslow", "unordered") - _log_factorials(lists), weights, reduction)
+    return reduce_losses(-_lower_bound(lists), weights, reduction)
 
 
 def _log_factorials(lists: FlatLists) -> Tensor:
-    """sum over all tiers but the last of log n_m!, of each list."""
+    """sum over all tiers but the last of log n_m!, of each list, where there is no kernel."""
     if len(lists.labels) == 0:
         return lists.scores.new_zeros(lists.count)
     tiers = vectorised.sort_into_tiers(lists.labels, lists.list_of())
     terms = torch.where(tiers.is_last, 0.0, torch.lgamma(tiers.size.to(lists.scores.dtype) + 1.0))
     return lists.scores.new_zeros(lists.count).index_add(0, tiers.list, terms)
+
+
+def _lower_bound(lists: FlatLists) -> Tensor:
+    """Breslow's log-likelihood of each list and log n_m! of its tiers."""
+    if not lists.on_cpu:
+        return _approximate(lists, "breslow", "unordered") + _log_factorials(lists)
+    tiers = lists.tiers()
+    value, gradient, _ = efron_or_breslow(lists.numpy_scores(), tiers, efron=False, bottom=False)
+    value += tiers.log_factorials()
+    return with_gradient(lists.scores, torch.from_numpy(value), torch.from_numpy(gradient), lists.offsets)
 
 
 def _approximate(lists: FlatLists, ties: str, bottom: str) -> Tensor:

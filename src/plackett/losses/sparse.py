@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import gammaln
 from torch import Tensor
 
 from plackett.likelihood.approximations import efron_or_breslow
@@ -42,7 +41,7 @@ class LowerBoundShortLists:
 
     def compiled(self, scores: npt.NDArray[np.float64], tiers: Tiers) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         value, gradient, _ = efron_or_breslow(scores, tiers, efron=False, bottom=False)
-        return value + _log_factorials(tiers), gradient
+        return value + tiers.log_factorials(), gradient
 
     def in_torch(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
         leaf = scores.detach().requires_grad_()
@@ -50,14 +49,6 @@ class LowerBoundShortLists:
             value = -lower_bound_loss(leaf, labels, offsets=offsets, reduction="none")
             (gradient,) = torch.autograd.grad(value.sum(), leaf)
         return value.detach(), gradient
-
-
-def _log_factorials(tiers: Tiers) -> npt.NDArray[np.float64]:
-    """sum over all tiers but the last of log n_m!, of each list."""
-    terms = gammaln(tiers.sizes + 1.0)
-    terms[tiers.list_tiers[1:][np.diff(tiers.list_tiers) > 0] - 1] = 0.0
-    running = np.concatenate(([0.0], np.cumsum(terms)))
-    return np.asarray(running[tiers.list_tiers[1:]] - running[tiers.list_tiers[:-1]])
 
 
 def sparse_partition_loss(
