@@ -66,11 +66,11 @@ def against_length() -> dict[str, Any]:
         found = interleaved({name: lambda n=name, p=problem: step(n, *p) for name in names}, 5 if length < 10**5 else 1)
         for name in names:
             seconds[name].append(found[name])
-    jobs = [(name, length) for name in names for length in LENGTHS[2:]]
+    jobs = [(name, length) for name in names for length in LENGTHS]
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as fresh:
         added = dict(zip(jobs, fresh.map(memory_of, jobs), strict=True))
-    memory = {name: [added[name, length] for length in LENGTHS[2:]] for name in names}
-    return {"lengths": LENGTHS, "seconds": seconds, "memory_lengths": LENGTHS[2:], "bytes": memory}
+    memory = {name: [added[name, length] for length in LENGTHS] for name in names}
+    return {"lengths": LENGTHS, "seconds": seconds, "bytes": memory}
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
@@ -84,7 +84,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
     for i, name in enumerate(result["seconds"]):
         style = {"color": colours[i % 7], "linestyle": "-" if i < 7 else "--", "marker": "o" if i < 7 else "s"}
         axes[0].plot(result["lengths"], result["seconds"][name], label=name, markersize=4, **style)
-        axes[1].plot(result["memory_lengths"], np.array(result["bytes"][name]) / 1e6, markersize=4, **style)
+        axes[1].plot(result["lengths"], np.array(result["bytes"][name]) / 1e6, markersize=4, **style)
     for axis, title, unit in zip(
         axes, ("Time of a step", "Peak memory added by a step"), ("seconds", "MB"), strict=True
     ):
@@ -213,7 +213,7 @@ def main() -> None:
     )
     report(
         "Peak memory added, MB",
-        ["loss", *(f"N = {n:,}" for n in r["memory_lengths"])],
+        ["loss", *(f"N = {n:,}" for n in LENGTHS)],
         [[name, *(f"{b / 1e6:.1f}" for b in row)] for name, row in r["bytes"].items()],
         console,
     )

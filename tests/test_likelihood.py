@@ -212,6 +212,22 @@ def test_large_scores_lose_no_digits(offset, labels):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("n", [20, 500, 1500])
+@pytest.mark.parametrize("gap", [-700.0, 700.0])
+def test_large_tiers_far_away(n, gap, rng):
+    """Far below the rest all a_i vanish and P = n! prod a_i; far above P is 1."""
+    scores, labels = rng.standard_normal(2000), np.repeat([1.0, 0.0], [n, 2000 - n])
+    value, gradient, curvature = partition_derivatives(scores + gap * labels, labels)
+    if gap > 0:
+        assert abs(value[0]) < 1e-12
+        assert np.abs(gradient).max() < 1e-12
+    else:
+        log_odds = scores[:n] + gap - np.log(np.exp(scores[n:]).sum())
+        assert value[0] == pytest.approx(log_odds.sum() + math.lgamma(n + 1), rel=1e-12)
+        np.testing.assert_allclose(gradient[:n], 1.0, atol=1e-12)
+    assert curvature.min() >= 0.0
+
+
 def test_cutoff_far_below_the_rest():
     scores, labels = np.append(np.linspace(-1, 1, 30) - 1e12, 0.0), np.repeat([1, 0], [30, 1])
     assert abs(partition_derivatives(scores, labels, top=10).curvature[-1]) < 1e-10
