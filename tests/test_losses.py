@@ -146,12 +146,10 @@ def test_orders_without_ties_equal_the_formula(name, top):
         assert value == pytest.approx(expected, rel=1e-11, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", sorted(LOSSES.keys() - {"lambdarank"}))  # which has a test of its own, the next one
 @pytest.mark.parametrize("seed", range(2))
 def test_gradients_equal_differences(name, seed):
     scores, labels = random_lists(seed, ties=LOSSES[name].takes_ties)
-    if name == "lambdarank":
-        return  # its weights are held constant: see test_lambdarank_gradient
     assert torch.autograd.gradcheck(
         lambda w: call(name, w, labels, offsets=OFFSETS, reduction="none"), [scores], atol=1e-6
     )
