@@ -35,6 +35,8 @@ test: .venv/.dev lint
 bench: .venv/.dev
 	$(BIN)/python benchmarks/likelihood.py
 	$(BIN)/python benchmarks/losses.py
+	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/metrics.py
 
 clean:
 	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

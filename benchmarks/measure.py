@@ -15,18 +15,20 @@ from rich.table import Table
 _SHORTEST_TURN = 0.02
 
 
-def interleaved(sides: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+def interleaved(
+    sides: Mapping[str, Callable[[], Any]], repeats: int, shortest_turn: float = _SHORTEST_TURN
+) -> dict[str, float]:
     """Median seconds of a call of each side. Sides take turns, so that a slow spell of the machine hits all of them.
 
-    A turn lasts at least 0.02 s, so that a short call finds the caches, and the threads that other libraries leave
-    spinning for a while, as it leaves them itself: which is how it runs in a training loop.
+    A turn lasts at least `shortest_turn` seconds, so that a short call finds the caches, and the threads that other
+    libraries leave spinning for a while, as it leaves them itself: which is how it runs in a training loop.
     """
     calls = {}
     for name, side in sides.items():
         side()  # compile and allocate
         start = time.perf_counter()
         side()
-        calls[name] = max(1, round(_SHORTEST_TURN / (time.perf_counter() - start)))
+        calls[name] = max(1, round(shortest_turn / (time.perf_counter() - start)))
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(repeats):
         for name, side in sides.items():

@@ -12,6 +12,7 @@ losses = pytest.importorskip("plackett.losses")
 closed_form = pytest.importorskip("plackett.losses.closed_form")
 lists_module = pytest.importorskip("plackett.losses.lists")
 vectorised = pytest.importorskip("plackett.likelihood.vectorised")
+from plackett.likelihood.tiers import check_weighting  # noqa: E402  # after the check for torch
 from plackett.losses import LOSSES, kernels  # noqa: E402  # after the check for torch
 
 SIZES = [7, 1, 12, 0, 5, 3]
@@ -462,7 +463,7 @@ def test_tier_weights(weighting):
     )
     value, gradient = vectorised.log_likelihood_and_gradient(
         scores.detach(), labels, torch.tensor(OFFSETS), top=10**9, tol=1e-13,
-        weighting=losses.listwise.gain_weights if weighting == "gain" else weighting,
+        weighting=check_weighting(weighting),
     )  # fmt: skip
     np.testing.assert_allclose(-value, found.detach(), rtol=1e-10)
     (expected_gradient,) = torch.autograd.grad(found.sum(), scores)

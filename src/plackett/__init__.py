@@ -11,6 +11,7 @@ __version__ = "0.1.0.dev0"
 if TYPE_CHECKING:
     from plackett.distribution import PlackettLuce as PlackettLuce
     from plackett.environment import show_versions as show_versions
+    from plackett.estimators import BoostedRanker as BoostedRanker
     from plackett.likelihood import PartitionDerivatives as PartitionDerivatives
     from plackett.likelihood import partition_derivatives as partition_derivatives
     from plackett.likelihood import partition_log_likelihood as partition_log_likelihood
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from plackett.threads import set_num_threads as set_num_threads
 
 _HOME = {
+    "BoostedRanker": "estimators",
     "PartitionDerivatives": "likelihood",
     "PlackettLuce": "distribution",
     "get_num_threads": "threads",
@@ -28,7 +30,10 @@ _HOME = {
     "set_num_threads": "threads",
     "show_versions": "environment",
 }
-_MODULES = ("data", "errors", "likelihood", "lists", "losses", "report", "threads")
+_MODULES = (
+    "boosted", "data", "errors", "estimators", "evaluation", "likelihood", "lists", "losses", "metrics", "report",
+    "threads",
+)  # fmt: skip
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

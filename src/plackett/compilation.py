@@ -2,7 +2,8 @@
 
 `kernel` compiles a function to machine code that runs without the interpreter lock. numba can cache such code, but it
 notices changes only in the file of the function itself, not in those it calls from; after an edit or an upgrade that
-would be wrong in silence. Here the cache directory carries a hash of all sources beside the function, so it cannot be.
+would be wrong in silence. Here the cache directory carries a hash of all modules that hold compiled code, so it cannot
+be.
 
 The directory is $PLACKETT_CACHE_DIR or the user's cache directory. It holds executable code and is trusted, as
 __pycache__ is: do not point it at a place that others can write to.
@@ -51,10 +52,22 @@ def cache_directory() -> Path:
 
 
 @cache
-def _source_hash(folder: Path) -> str:
+def source_hash(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _compiled_hash() -> str:
+    """Of every module of the package that compiles: any of them may call into any other."""
+    package = Path(__file__).parent
+    sources = {path: path.read_bytes() for path in sorted(package.rglob("*.py"))}
+    digest = hashlib.sha256()
+    for path, content in sources.items():
+        if b"plackett.compilation import" in content:
+            digest.update(path.name.encode() + b"\0" + content)
     return digest.hexdigest()[:16]
 
 
@@ -62,7 +75,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     """Compile `function` on its first call, or load what an earlier process compiled."""
     dispatcher = numba.njit(**_OPTIONS)(function)
     folder = Path(function.__code__.co_filename).parent
-    directory = cache_directory() / f"{folder.name}-{_source_hash(folder)}"
+    directory = cache_directory() / f"{folder.name}-{_compiled_hash()}"
     with _LOCK:
         # numba reads the setting once, while caching is being enabled.
         before = config.CACHE_DIR

@@ -1,5 +1,19 @@
-"""The command `plackett`. This package only parses arguments and shows results; the work is done elsewhere."""
+"""The command line. Modules hold a group of commands each; what they do is done elsewhere."""
 
-from plackett.cli.app import main
+import sys
 
-__all__ = ["main"]
+from rich.console import Console
+from rich.markup import escape
+
+from plackett.cli import data, demo, models  # noqa: F401 - commands join the application when imported
+from plackett.cli.app import app
+from plackett.errors import PlackettError
+
+
+def main() -> None:
+    """Run the command; what users can put right is one line, not a traceback."""
+    try:
+        app()
+    except (PlackettError, ValueError, OSError) as error:
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {escape(str(error))}")
+        sys.exit(1)

@@ -1,27 +1,185 @@
-"""What readers and generators return."""
+"""What readers and generators return. Each container checks at birth that its arrays belong together."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from plackett.lists import IntArray
+from plackett.lists import IntArray, check_offsets, offsets_from_sizes, whole_numbers
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+FloatArray = npt.NDArray[np.floating[Any]]
 
 
-@dataclass(frozen=True)
+def _check_length(name: str, values: Any, rows: int, what: str) -> None:
+    if len(values) != rows:
+        raise ValueError(f"{name} must hold one value for each of the {rows} {what}, got {len(values)}")
+
+
+def _rows_of_lists(offsets: IntArray, lists: IntArray) -> IntArray:
+    """The rows of the given lists, list after list."""
+    sizes = np.diff(offsets)[lists]
+    starts = np.repeat(offsets[lists] - offsets_from_sizes(sizes)[:-1], sizes)
+    return starts + np.arange(len(starts))
+
+
+def _check_numbers(name: str, numbers: Any, count: int) -> IntArray:
+    array = whole_numbers(name, numbers)
+    _check_range(name, array, count)
+    return array
+
+
+def _check_range(name: str, array: npt.NDArray[Any], count: int) -> None:
+    if array.size and (array.min() < 0 or array.max() >= count):
+        raise ValueError(f"{name} must be from 0 to {count - 1}, got {array.min()} to {array.max()}")
+
+
+@dataclass(frozen=True, eq=False)
 class RankingData:
     """Lists of items with features and labels, one row an item, the rows of a list next to each other.
 
-    X        features, (items, features)
+    X        features, (items, features), dense or CSR
     y        labels, (items,); higher is better, equal labels are tied
     qid      the list each row belongs to, (items,)
     offsets  list b holds the rows offsets[b] to offsets[b+1] - 1
     ids      an identifier of each item, or None
+
+    `len` is the number of lists; `data.select([0, 2])` is the data of those lists.
     """
 
-    X: npt.NDArray[np.floating[Any]]
-    y: npt.NDArray[np.floating[Any]]
-    qid: IntArray
+    X: Any
+    y: FloatArray
+    qid: npt.NDArray[Any]
     offsets: IntArray
     ids: npt.NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        rows = self.X.shape[0]
+        _check_length("y", self.y, rows, "rows of X")
+        _check_length("qid", self.qid, rows, "rows of X")
+        check_offsets(self.offsets, rows)
+        if self.ids is not None:
+            _check_length("ids", self.ids, rows, "rows of X")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        return f"RankingData({len(self):,} lists, {self.X.shape[0]:,} items, {self.X.shape[1]:,} features)"
+
+    def select(self, lists: Any) -> RankingData:
+        """The data of the lists with these numbers, in this order."""
+        numbers = _check_numbers("lists", lists, len(self))
+        rows = _rows_of_lists(self.offsets, numbers)
+        return RankingData(
+            X=self.X[rows],
+            y=self.y[rows],
+            qid=self.qid[rows],
+            offsets=offsets_from_sizes(np.diff(self.offsets)[numbers]),
+            ids=None if self.ids is None else self.ids[rows],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class MultilabelData:
+    """Rows with sparse features and the few labels each has among many.
+
+    X   features, CSR (rows, features)
+    Y   labels, CSR (rows, labels); the stored value is the grade, 1 where there is none
+
+    `len` is the number of rows; `data.select([0, 2])` is the data of those rows.
+    """
+
+    X: csr_array
+    Y: csr_array
+
+    def __post_init__(self) -> None:
+        if self.X.shape[0] != self.Y.shape[0]:
+            raise ValueError(f"X and Y must have equally many rows, got {self.X.shape[0]} and {self.Y.shape[0]}")
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    def __repr__(self) -> str:
+        return f"MultilabelData({len(self):,} rows, {self.X.shape[1]:,} features, {self.Y.shape[1]:,} labels)"
+
+    def select(self, rows: Any) -> MultilabelData:
+        """The rows with these numbers, in this order."""
+        numbers = _check_numbers("rows", rows, len(self))
+        return MultilabelData(self.X[numbers], self.Y[numbers])
+
+
+@dataclass(frozen=True, eq=False)
+class Ballots:
+    """Rankings of items out of a common set. A ballot ranks all of them, some, or some in tiers.
+
+    items    the ranked items of all ballots one after the other, numbers into `names`
+    labels   how each was ranked: higher is better, equal labels of a ballot are tied
+    offsets  ballot b holds the entries offsets[b] to offsets[b+1] - 1
+    weights  how often each ballot was cast, (ballots,)
+    names    the names of all items, ranked by anyone or not
+    X        features of each ballot, (ballots, features), or None
+
+    `len` is the number of different ballots; `data.select([0, 2])` is the data of those ballots.
+    """
+
+    items: npt.NDArray[np.integer[Any]]
+    labels: FloatArray
+    offsets: IntArray
+    weights: FloatArray
+    names: Sequence[str]
+    X: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        check_offsets(self.offsets, len(self.items))
+        _check_length("labels", self.labels, len(self.items), "ranked items")
+        _check_length("weights", self.weights, len(self), "ballots")
+        if np.asarray(self.items).dtype.kind not in "iu":
+            raise ValueError(f"items must hold whole numbers, got {np.asarray(self.items).dtype}")
+        _check_range("items", self.items, len(self.names))
+        if self.X is not None:
+            _check_length("X", self.X, len(self), "ballots")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        return f"Ballots({len(self):,} ballots cast {float(np.sum(self.weights)):,g} times, {len(self.names):,} items)"
+
+    def complete(self) -> Ballots:
+        """The same ballots with the items that a ballot leaves out tied below all it ranks."""
+        sizes = np.diff(self.offsets)
+        missing = np.ones((len(self), len(self.names)), bool)
+        ballot = np.repeat(np.arange(len(self)), sizes)
+        missing[ballot, self.items] = False
+        rows, items = np.nonzero(missing)
+        lowest = np.full(len(self), 1.0)
+        np.minimum.at(lowest, ballot, self.labels)
+        order = np.argsort(np.concatenate([ballot, rows]), kind="stable")
+        return Ballots(
+            items=np.concatenate([self.items, items])[order],
+            labels=np.concatenate([self.labels, lowest[rows] - 1])[order],
+            offsets=np.arange(len(self) + 1) * len(self.names),
+            weights=self.weights,
+            names=self.names,
+            X=self.X,
+        )
+
+    def select(self, ballots: Any) -> Ballots:
+        """The ballots with these numbers, in this order."""
+        numbers = _check_numbers("ballots", ballots, len(self))
+        entries = _rows_of_lists(self.offsets, numbers)
+        return Ballots(
+            items=self.items[entries],
+            labels=self.labels[entries],
+            offsets=offsets_from_sizes(np.diff(self.offsets)[numbers]),
+            weights=self.weights[numbers],
+            names=self.names,
+            X=None if self.X is None else self.X[numbers],
+        )

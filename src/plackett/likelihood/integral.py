@@ -301,7 +301,7 @@ def _odds(log_odds, n, threshold, a):
     return shallow, deep_log_odds
 
 
-@used_once
+@inner
 def _trapezoid(a, log_odds, n, deep, places, depth, nodes, exponent):
     """Choose the nodes and weigh them: (log P less what is kept out of f, first node, log error).
 
@@ -339,12 +339,28 @@ def _trapezoid(a, log_odds, n, deep, places, depth, nodes, exponent):
     return top + math.log(total * h), first, log_error
 
 
+@inner
+def deep_threshold(n):
+    """With z below 1e-17 at every node an item's factor is z itself: log odds below this leave the integral."""
+    return -40.0 - math.log(n + 50.0)
+
+
+@inner
+def tier_nodes(log_odds, n, depth, nodes, exponent, work):
+    """Nodes of a whole tier: t and the weights q in nodes[1] and nodes[3] from the second number returned on.
+
+    work[0] receives the odds of the items above `deep_threshold`, whose number is the first number returned.
+    """
+    shallow, _ = _odds(log_odds, n, deep_threshold(n), work[0])
+    _, first, _ = _trapezoid(work[0], log_odds, shallow, n - shallow, n, depth, nodes, exponent)
+    return shallow, first
+
+
 @used_once
 def _by_quadrature(log_odds, n, places, depth, order, nodes, exponent, work, gradient, curvature):
     a = work[0]
-    # With z below 1e-17 at every node an item's factor is z itself: its logarithm leaves the integral.
-    threshold = -40.0 - math.log(n + 50.0)
-    # Likewise the units of a tail probability; either can be huge.
+    threshold = deep_threshold(n)
+    # What is kept out of the integral, like the units of a tail probability, can be huge.
     shallow, outside = _odds(log_odds, n, threshold, a) if places == n else (n, log_of_units(log_odds, n, places))
     deep = n - shallow
     value, first, log_error = _trapezoid(a, log_odds, shallow, deep, places, depth, nodes, exponent)

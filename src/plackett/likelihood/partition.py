@@ -67,6 +67,11 @@ def check_tol(tol: Any, dtype: np.dtype[Any]) -> float:
     return float(tol)
 
 
+def depth_of(tol: float) -> float:
+    """How far below its peak the kernels follow an integrand, in nats."""
+    return -math.log(tol) + _SAFETY
+
+
 def as_floats(name: str, values: Any) -> FloatArray:
     """An array of float32 or float64; other real types become float64."""
     if is_torch(values):
@@ -129,7 +134,7 @@ def evaluate(
     items = len(scores) if derivatives else 0
     gradient, curvature = np.empty(items), np.empty(items)
     order = DERIVATIVES if derivatives else VALUE
-    depth = -math.log(tol) + _SAFETY
+    depth = depth_of(tol)
 
     def call(first: int, last: int) -> int:
         return int(

@@ -15,6 +15,22 @@ from plackett.threads import run_over_ranges
 TierWeighting = Callable[[Any, Any, Any], Any]
 """(labels of tiers, labels of the tiers below them, items above them) -> weights; arrays of NumPy or torch alike."""
 
+
+def gain_weights(upper: Any, lower: Any, _places: Any) -> Any:
+    """2^grade of a tier less 2^grade of the tier below it: what NDCG gains by telling the two apart."""
+    return 2.0**upper - 2.0**lower
+
+
+def check_weighting(tier_weights: Any) -> TierWeighting | None:
+    """What an argument `tier_weights` stands for."""
+    if isinstance(tier_weights, str) and tier_weights == "gain":
+        return gain_weights
+    if tier_weights is not None and not callable(tier_weights):
+        raise ValueError(f'tier_weights must be "gain", a function or None, got {tier_weights!r}')
+    weighting: TierWeighting | None = tier_weights
+    return weighting
+
+
 _MOST_LEVELS = 16  # lists with more distinct labels are sorted
 _COST_PER_ITEM = 20
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from plackett.likelihood import vectorised
 from plackett.likelihood.approximations import efron_or_breslow
 from plackett.likelihood.partition import check_top
-from plackett.likelihood.tiers import TierWeighting
+from plackett.likelihood.tiers import TierWeighting, check_weighting
 from plackett.likelihood.torch_op import partition_log_likelihood, with_gradient
 from plackett.losses.closed_form import softmax_cross_entropy
 from plackett.losses.lists import FlatLists, check_finite, prepare, reduce_losses
@@ -20,11 +20,6 @@ from plackett.losses.lists import FlatLists, check_finite, prepare, reduce_losse
 _LARGEST_TABLE = 1 << 25  # numbers in the largest array of the exact top-k of ListNet
 
 Psi = float | Callable[[Tensor], Tensor]
-
-
-def gain_weights(upper: Any, lower: Any, _places: Any) -> Any:
-    """2^grade of a tier less 2^grade of the tier below it: what NDCG gains by telling the two apart."""
-    return 2.0**upper - 2.0**lower
 
 
 def partition_loss(
@@ -48,11 +43,8 @@ def partition_loss(
         tier_weights: multiplies the term of each tier: "gain" for the difference of 2^grade - 1 between a tier and the
             next, or a function of (labels of tiers, labels of the tiers below, items above), all 1-D tensors or arrays.
     """
-    if isinstance(tier_weights, str) and tier_weights != "gain":
-        raise ValueError(f'tier_weights must be "gain", a function or None, got {tier_weights!r}')
-    weighting = gain_weights if isinstance(tier_weights, str) else tier_weights
     value = partition_log_likelihood(
-        scores, labels, offsets=offsets, where=where, top=top, tol=tol, weighting=weighting
+        scores, labels, offsets=offsets, where=where, top=top, tol=tol, weighting=check_weighting(tier_weights)
     )
     return reduce_losses(-value, weights, reduction)
 

@@ -1,0 +1,297 @@
+"""The boosting loop: LightGBM grows each tree, we give it gradients and, where wanted, put exact Newton steps into its
+leaves.
+
+LightGBM's cached scores do not notice new leaf values, so scores of our own are kept for the training data and every
+evaluation set. The leaf of a row is read off from the change of LightGBM's cached score, which is the leaf's old value:
+that takes a thousandth of the time of predicting leaves. Should two leaves have the same value, they are predicted.
+
+With checkpoints the training is cut into segments. Each begins from the text of the model so far with seeds of its own,
+which is what a resumed run does too: the two cannot differ.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from plackett.boosted.base import Floats, Objective
+from plackett.boosted.checkpoints import Checkpoint
+from plackett.boosted.kernels import add_leaf_values, nearest_leaves
+from plackett.errors import MissingDependencyError
+from plackett.lists import IntArray
+from plackett.metrics import get_metric
+from plackett.progress import progress_bar
+from plackett.threads import run_over_ranges
+
+_SEEDS = ("bagging_seed", "feature_fraction_seed", "extra_seed", "objective_seed", "drop_seed")
+
+
+def import_lightgbm() -> Any:
+    try:
+        import lightgbm
+    except ImportError:
+        raise MissingDependencyError("lightgbm", "boosted", "boosted trees") from None
+    return lightgbm
+
+
+@dataclass
+class LabelledRows:
+    """Rows of lists one after the other, with labels; `weights` one per list."""
+
+    X: Any
+    labels: Floats
+    offsets: IntArray
+    weights: Floats
+    name: str = "train"
+
+
+@dataclass
+class Settings:
+    """How to train; `params` are LightGBM's, with their main names."""
+
+    params: dict[str, Any]
+    rounds: int
+    newton: bool
+    metrics: Sequence[str] = ()
+    stopping_rounds: int | None = None
+    to_scores: Callable[[Any], Floats] = field(default=lambda preds: preds)
+    callbacks: Sequence[Callable[..., Any]] = ()
+    show_progress: bool = True
+    seed: int = 0
+
+
+@dataclass
+class Trained:
+    """The model and how it went: history[set][metric] holds a value a round; best_round counts from 1."""
+
+    booster: Any
+    history: dict[str, dict[str, list[float]]]
+    best_round: int | None
+
+
+class _Tracked:
+    """Scores of one set of rows, ours and what LightGBM has cached."""
+
+    def __init__(self, rows: LabelledRows, dataset: Any, start: float) -> None:
+        self.rows, self.dataset = rows, dataset
+        self.scores = np.full(len(rows.labels), start)
+        self.cached = np.zeros(0)
+
+    def capture(self, booster: Any) -> Floats:
+        """What LightGBM has as predictions at this moment."""
+        held: list[Floats] = []
+
+        def keep(predictions: Floats, _: Any) -> tuple[str, float, bool]:
+            held.append(np.array(predictions, np.float64))
+            return "plackett", 0.0, True
+
+        booster.eval(self.dataset, self.rows.name, keep)
+        return held[0]
+
+
+def _leaf_values(booster: Any, tree: int) -> Floats:
+    """The values of a tree's leaves, read from LightGBM's text."""
+    text = booster.model_to_string(start_iteration=tree, num_iteration=1)
+    line = next(line for line in text.splitlines() if line.startswith("leaf_value="))
+    return np.array(line.removeprefix("leaf_value=").split(), np.float64)
+
+
+def _find_leaves(tracked: _Tracked, after: Floats, values: Floats, booster: Any, tree: int) -> npt.NDArray[np.int32]:
+    change = after - tracked.cached
+    order = np.argsort(values, kind="stable").astype(np.int32)
+    ordered = values[order]
+    # Scores are sums of leaf values: a change is known to the rounding of the larger of the two scores.
+    rounding = 1e-14 * (1.0 + float(np.abs(after).max(initial=0.0)) + float(np.abs(values).max()))
+    if len(values) > 1 and float(np.diff(ordered).min()) <= 4.0 * rounding:
+        found = booster.predict(tracked.rows.X, start_iteration=tree, num_iteration=1, pred_leaf=True)
+        return np.asarray(found, np.int32).reshape(-1)
+    leaf = np.empty(len(change), np.int32)
+    cost = np.arange(len(change) + 1, dtype=np.int64) * 10
+    run_over_ranges(lambda a, b: int(nearest_leaves(a, b, change, ordered, order, leaf)), cost)
+    return leaf
+
+
+class Boosting:
+    """One training. `objective` is None where LightGBM computes the gradients itself."""
+
+    def __init__(
+        self,
+        train: LabelledRows,
+        evaluation: Sequence[LabelledRows],
+        objective: Objective | None,
+        settings: Settings,
+        dataset_options: dict[str, Any],
+    ) -> None:
+        self._lightgbm = import_lightgbm()
+        self._objective, self._settings = objective, settings
+        self._start = 0.0 if objective is None else objective.start(train.labels, train.offsets)
+        self._train = _Tracked(train, self._dataset(train, dataset_options), self._start)
+        options = {**dataset_options, "reference": self._train.dataset}
+        self._evaluation = [_Tracked(rows, self._dataset(rows, options), self._start) for rows in evaluation]
+        self._history: dict[str, dict[str, list[float]]] = {
+            rows.name: {metric: [] for metric in settings.metrics} for rows in evaluation
+        }
+        self._metrics = {metric: get_metric(metric) for metric in settings.metrics}
+        self._best: tuple[float, int] | None = None
+        self._params = dict(settings.params)
+
+    def _dataset(self, rows: LabelledRows, options: dict[str, Any]) -> Any:
+        sizes = np.diff(rows.offsets)
+        weights = None if (rows.weights == 1.0).all() else np.repeat(rows.weights, sizes)
+        return self._lightgbm.Dataset(rows.X, rows.labels, group=sizes, weight=weights, free_raw_data=False, **options)
+
+    def _gradients(self, predictions: Floats, _: Any) -> tuple[Floats, Floats]:
+        if self._objective is None:
+            raise RuntimeError("LightGBM computes the gradients itself")
+        if not self._settings.newton:
+            self._train.scores = np.array(predictions, np.float64) + self._start
+        return self._objective.derivatives(self._train.scores)
+
+    def run(self, init_model: Any = None, checkpoint: Checkpoint | None = None) -> Trained:
+        settings = self._settings
+        done, booster = 0, init_model
+        if init_model is not None:
+            self._begin_from(init_model)
+        if checkpoint is not None and (state := checkpoint.load()) is not None:
+            done, booster = state.rounds, self._lightgbm.Booster(model_str=state.model)
+            self._history, self._best = state.history, state.best
+            for tracked, scores in zip((self._train, *self._evaluation), state.scores, strict=True):
+                tracked.scores = scores
+        with progress_bar("boosting", settings.rounds, settings.show_progress) as tell:
+            while done < settings.rounds and not self._should_stop(done):
+                segment = settings.rounds if checkpoint is None else checkpoint.every
+                last = min(settings.rounds, (done // segment + 1) * segment)
+                booster, done, exhausted = self._segment(booster, done, last, tell)
+                if checkpoint is not None:
+                    scores = [tracked.scores for tracked in (self._train, *self._evaluation)]
+                    checkpoint.save(done, booster.model_to_string(num_iteration=-1), scores, self._history, self._best)
+                if exhausted:
+                    break
+        if booster is None or booster.num_trees() == 0:
+            warnings.warn(
+                "no tree could be grown: lists without a preference, or too few rows for min_child_samples",
+                stacklevel=4,
+            )
+        if self._best is None and settings.stopping_rounds is None:
+            return Trained(booster, self._history, None)
+        return Trained(booster, self._history, None if self._best is None else self._best[1])
+
+    def _begin_from(self, model: Any) -> None:
+        """Scores of a model to continue from. It takes the place of the objective's own start."""
+        self._start = 0.0
+        for tracked in (self._train, *self._evaluation):
+            tracked.scores = np.asarray(model.predict(tracked.rows.X, raw_score=True), np.float64)
+
+    def _segment(self, model: Any, first: int, last: int, tell: Any) -> tuple[Any, int, bool]:
+        """Rounds first..last, from the text of a model. Returns the model, the rounds done, if no tree was found."""
+        # LightGBM copies its parameters deeply: a plain function stays what it is, a method would copy all of this.
+        gradients = None if self._objective is None else lambda *arguments: self._gradients(*arguments)
+        params = self._params | dict.fromkeys(_SEEDS, self._settings.seed + first)
+        if gradients is not None:
+            params["objective"] = gradients
+
+        def capture(env: Any) -> None:
+            for tracked in (self._train, *self._evaluation):
+                tracked.cached = tracked.capture(env.model)
+
+        capture.before_iteration = True  # type: ignore[attr-defined]
+        before = [c for c in self._settings.callbacks if getattr(c, "before_iteration", False)]
+        booster = self._lightgbm.train(
+            params,
+            self._train.dataset,
+            num_boost_round=1,
+            valid_sets=[tracked.dataset for tracked in self._evaluation] or None,
+            valid_names=[tracked.rows.name for tracked in self._evaluation] or None,
+            init_model=model,
+            callbacks=[capture, *before],
+            keep_training_booster=True,
+        )
+        trees = 0 if model is None else model.num_trees()
+        for number in range(first, last):
+            if number > first:
+                for callback in before:
+                    callback(self._environment(booster, number, []))
+                booster.update(fobj=gradients)
+            if booster.num_trees() == trees:
+                return booster, number, True
+            self._take_tree(booster, trees, is_first=trees == 0)
+            trees = booster.num_trees()
+            results = self._evaluate()
+            tell(number + 1, " ".join(f"{name} {metric} {value:.4f}" for name, metric, value, _ in results[:1]))
+            if self._after(booster, number, results):
+                return booster, number + 1, False
+        return booster, last, False
+
+    def _environment(self, booster: Any, number: int, results: list[Any]) -> Any:
+        return self._lightgbm.callback.CallbackEnv(booster, self._params, number, 0, self._settings.rounds, results)
+
+    def _after(self, booster: Any, number: int, results: list[Any]) -> bool:
+        """Tell callbacks; whether to stop."""
+        for callback in self._settings.callbacks:
+            if not getattr(callback, "before_iteration", False):
+                try:
+                    callback(self._environment(booster, number, results))
+                except self._lightgbm.callback.EarlyStopException as stop:
+                    self._best = (0.0, stop.best_iteration + 1)
+                    return True
+        return self._should_stop(number + 1)
+
+    def _should_stop(self, done: int) -> bool:
+        rounds = self._settings.stopping_rounds
+        return rounds is not None and self._best is not None and done - self._best[1] >= rounds
+
+    def _take_tree(self, booster: Any, tree: int, is_first: bool) -> None:
+        """Bring all scores up to date with the new tree, its leaves replaced by Newton steps if wanted."""
+        everything = (self._train, *self._evaluation)
+        if not self._settings.newton:
+            if is_first and self._start != 0.0:
+                for number, value in enumerate(_leaf_values(booster, tree)):
+                    booster.set_leaf_output(tree, number, value + self._start)
+            for tracked in self._evaluation:
+                tracked.scores = self._settings.to_scores(tracked.capture(booster)) + self._start
+            return
+        old = _leaf_values(booster, tree)
+        after = [tracked.capture(booster) for tracked in everything]
+        leaves = [_find_leaves(t, preds, old, booster, tree) for t, preds in zip(everything, after, strict=True)]
+        new = self._newton_steps(leaves[0], len(old))
+        for number, value in enumerate(new.tolist()):
+            booster.set_leaf_output(tree, number, value + (self._start if is_first else 0.0))
+        for tracked, leaf, preds in zip(everything, leaves, after, strict=True):
+            _add(tracked.scores, leaf, new)
+            tracked.cached = preds
+
+    def _newton_steps(self, leaf: npt.NDArray[np.int32], leaves: int) -> Floats:
+        if self._objective is None:
+            raise RuntimeError("Newton leaves need an objective of our own")
+        slope, bend = self._objective.leaf_derivatives(self._train.scores, leaf, leaves)
+        curvature = bend + self._params.get("lambda_l2", 0.0)
+        step = np.where(curvature > 0.0, -slope / np.where(curvature > 0.0, curvature, 1.0), 0.0)
+        bound = self._params.get("max_delta_step", 0.0)
+        if bound > 0.0:
+            step = np.clip(step, -bound, bound)
+        return np.asarray(step * self._params["learning_rate"])
+
+    def _evaluate(self) -> list[tuple[str, str, float, bool]]:
+        results = []
+        for tracked in self._evaluation:
+            for name, metric in self._metrics.items():
+                rows = tracked.rows
+                value = metric(tracked.scores, rows.labels, offsets=rows.offsets, weights=rows.weights)
+                self._history[rows.name][name].append(value)
+                results.append((rows.name, name, value, True))
+        if results:
+            value = results[0][2]
+            done = len(self._history[results[0][0]][results[0][1]])
+            if self._best is None or value > self._best[0]:
+                self._best = (value, done)
+        return results
+
+
+def _add(scores: Floats, leaf: npt.NDArray[np.int32], values: Floats) -> None:
+    cost = np.arange(len(scores) + 1, dtype=np.int64) * 3
+    run_over_ranges(lambda a, b: int(add_leaf_values(a, b, leaf, values, scores)), cost)

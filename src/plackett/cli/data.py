@@ -1,0 +1,122 @@
+"""plackett info and plackett evaluate"""
+
+import json
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from plackett.cli.app import app, console
+
+
+class FormatName(StrEnum):
+    """The formats of `plackett.data.FORMATS`; a test keeps the two alike."""
+
+    letor = "letor"
+    xmc = "xmc"
+    preflib = "preflib"
+    csv = "csv"
+    parquet = "parquet"
+
+
+def read_data(source: Path, format_name: FormatName | None, **options: Any) -> Any:
+    from plackett.data import load
+
+    return load(str(source), format=None if format_name is None else format_name.value, **options)
+
+
+@app.command()
+def info(
+    file: Annotated[Path, typer.Argument(help="A data file, compressed or not; - for standard input.")],
+    format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
+    items: Annotated[str | None, typer.Option(help='CSV: the columns of the ranking, such as "L*".')] = None,
+    features: Annotated[str | None, typer.Option(help='CSV: the columns of features, such as "A*".')] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what a file holds: format, lists, items, features, grades, tiers, ties."""
+    from plackett.data import FORMATS, describe, detect_format
+    from plackett.report import description_table
+
+    chosen = {name: value for name, value in (("items", items), ("features", features)) if value is not None}
+    if format_name is None and str(file) != "-":
+        format_name = FormatName(detect_format(file))
+    if chosen and format_name is not FormatName.csv:
+        raise typer.BadParameter("--items and --features belong to CSV files")
+    data = read_data(file, format_name, **chosen)
+    description = describe(data)
+    title = "standard input" if format_name is None else FORMATS[format_name.value].title
+    if as_json:
+        found = {"file": str(file), "format": title, **description.facts, "histograms": description.histograms}
+        print(json.dumps(found, indent=1))
+    else:
+        console.print(description_table(description, f"{file}: {title}"))
+
+
+@app.command()
+def evaluate(
+    labels: Annotated[Path, typer.Argument(help="The data that was scored: LETOR, Parquet or XMC.")],
+    scores: Annotated[
+        list[Path],
+        typer.Argument(help="Scores, one number a line (label:score pairs for XMC). Several systems are compared."),
+    ],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            "-m",
+            help="Such as ndcg@10, err, map, mrr, p@5, recall@20, tau-b, log-likelihood; psp@3 for XMC. Repeat it.",
+        ),
+    ] = None,
+    train: Annotated[
+        Path | None, typer.Option(help="XMC: training data, for the propensities of psp and psndcg.")
+    ] = None,
+    propensity: Annotated[str, typer.Option(help="XMC: the propensity model, by the name of its data.")] = "default",
+    ties: Annotated[
+        str | None, typer.Option(help="Equal scores: average (exact expectation), stable or random.")
+    ] = None,
+    gain: Annotated[str | None, typer.Option(help="NDCG: exp2 or linear.")] = None,
+    empty: Annotated[str | None, typer.Option(help="Lists without a relevant item: skip, 0 or 1.")] = None,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    per_list: Annotated[Path | None, typer.Option(help="Write the values of every list to this CSV file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Score predictions against labels: a table with confidence intervals, and paired tests between systems."""
+    from plackett.data import MultilabelData, load_scores
+    from plackett.evaluation import compare_systems, dump_per_list, evaluate
+    from plackett.report import comparison_table, result_table
+
+    data = read_data(labels, None)
+    options: dict[str, Any] = {"ties": ties, "gain": gain, "empty": int(empty) if empty in ("0", "1") else empty}
+    options = {name: value for name, value in options.items() if value is not None}
+    systems = {name: load_scores(path, data) for name, path in _names(scores).items()}
+    inverse = None
+    if train is not None:
+        from plackett.metrics import inverse_propensity
+
+        training = read_data(train, None)
+        if not isinstance(training, MultilabelData):
+            raise typer.BadParameter("propensities need XMC data", param_hint="--train")
+        inverse = inverse_propensity(training.Y, preset=propensity)
+    results = evaluate(data, systems, metric, confidence=confidence, inverse_propensity=inverse, **options)
+    comparisons = compare_systems(results, confidence=confidence) if len(systems) > 1 else {}
+    if per_list is not None:
+        dump_per_list(results, per_list)
+    if as_json:
+        found = [
+            {"metric": r.metric, "system": r.system, "value": r.value, "interval": r.interval, "lists": r.lists}
+            for r in results
+        ]
+        tests = [{"metric": m, **asdict(pair)} for m, pairs in comparisons.items() for pair in pairs]
+        print(json.dumps({"results": found, "comparisons": tests}, indent=1))
+        return
+    console.print(result_table(results, confidence))
+    if comparisons:
+        console.print(comparison_table(comparisons))
+
+
+def _names(paths: list[Path]) -> dict[str, Path]:
+    """Names of systems: those of the files, or the whole paths where these are the same."""
+    short = [path.name for path in paths]
+    return dict(zip(short if len(set(short)) == len(short) else map(str, paths), paths, strict=True))

@@ -1,0 +1,213 @@
+"""Opening and writing files: any compression, streams, standard input, whole or not at all.
+
+A source is a path, `-` for standard input, or a binary stream. What is compressed is told by its first bytes; a name
+that promises a compression must keep its word. A target is a path (its ending chooses the compression) or a binary
+stream; a file appears under its name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+from plackett.errors import DataError, MissingDependencyError
+
+Source: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
+"""A path, `-`, or a binary stream."""
+
+_MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd"}
+
+
+def _zstd_file(raw: Any, mode: str) -> Any:
+    module = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    try:
+        return import_module(module).ZstdFile(raw, mode)
+    except ImportError:
+        raise MissingDependencyError(module, "files", "reading and writing .zst files") from None
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".zst": lambda raw: _zstd_file(raw, "rb"),
+}
+_WRITERS: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename=""),
+    ".bz2": lambda raw: bz2.BZ2File(raw, "wb"),
+    ".xz": lambda raw: lzma.LZMAFile(raw, "wb"),  # noqa: SIM115 - closed where it is used
+    ".zst": lambda raw: _zstd_file(raw, "wb"),
+}
+
+
+def source_name(source: Source) -> str:
+    """How messages name it."""
+    if isinstance(source, str | os.PathLike):
+        return "standard input" if source == "-" else os.fspath(source)
+    return str(getattr(source, "name", "stream"))
+
+
+def is_path(source: Source) -> bool:
+    return isinstance(source, str | os.PathLike) and source != "-"
+
+
+def ending(source: Source) -> str:
+    """The lower-case ending of the name, without that of a compression: data.TXT.gz -> .txt."""
+    path = Path(source_name(source))
+    return (path.with_suffix("") if path.suffix.lower() in _MAGIC else path).suffix.lower()
+
+
+def _binary(stream: Any) -> IO[bytes]:
+    if isinstance(stream, io.TextIOBase) or not (hasattr(stream, "read") or hasattr(stream, "write")):
+        raise TypeError(f"expected a path or a stream opened in binary mode, got {type(stream).__name__}")
+    return stream  # type: ignore[no-any-return]
+
+
+def _open_raw(source: Source) -> IO[bytes]:
+    if not isinstance(source, str | os.PathLike):
+        return _binary(source)
+    if source == "-":
+        return sys.stdin.buffer
+    if Path(source).is_dir():
+        raise DataError("expected a file, got a folder", file=source_name(source))
+    return Path(source).open("rb")
+
+
+class _Joined(io.RawIOBase):
+    """Bytes read ahead, then the rest of a stream that cannot seek."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._head[: len(buffer)] or self._rest.read(len(buffer))
+        self._head = self._head[len(data) :]
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _read_head(raw: IO[bytes], size: int) -> bytes:
+    head = b""
+    while len(head) < size and (more := raw.read(size - len(head))):
+        head += more
+    return head
+
+
+class OpenSource:
+    """An open source: `read` decompressed bytes; `position` and `size` count the bytes as stored."""
+
+    def __init__(self, source: Source) -> None:
+        self.name = source_name(source)
+        self._raw = _open_raw(source)
+        self._owned = self._raw is not source and source != "-"
+        self.size = os.fstat(self._raw.fileno()).st_size if self._owned else 0
+        try:
+            self._stream = self._decompress(source)
+        except BaseException:
+            self.close()
+            raise
+
+    def _decompress(self, source: Source) -> Any:
+        head = _read_head(self._raw, 6)
+        found = next((suffix for suffix, magic in _MAGIC.items() if head.startswith(magic)), None)
+        promised = Path(self.name).suffix.lower()
+        if promised in _MAGIC and promised != found and is_path(source):
+            raise DataError(
+                f"the name ends with {promised}, but the file is {'not compressed' if found is None else found}",
+                file=self.name,
+                remedy="Rename it, or fetch it again",
+            )
+        if self._owned and self._raw.seekable():
+            self._raw.seek(0)
+            stored: Any = self._raw
+        else:
+            stored = io.BufferedReader(_Joined(head, self._raw))
+        self._compressed = found is not None
+        return stored if found is None else _READERS[found](stored)
+
+    @property
+    def position(self) -> int:
+        return self._raw.tell() if self._owned else 0
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._compressed:
+            return bytes(self._stream.read(size))
+        try:
+            return bytes(self._stream.read(size))
+        except Exception as error:  # each of the four libraries has classes of its own
+            raise DataError(
+                f"the compressed data is broken or cut off ({error})", file=self.name, remedy="Fetch the file again"
+            ) from error
+
+    def close(self) -> None:
+        if self._owned:
+            self._raw.close()
+
+
+@contextmanager
+def open_source(source: Source) -> Iterator[OpenSource]:
+    opened = OpenSource(source)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def read_text(source: Source) -> str:
+    """The whole of a text file. A leading byte-order mark is left out."""
+    with open_source(source) as file:
+        data = file.read()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        text = data[error.start : error.start + 20].decode("latin-1")
+        raise DataError(
+            "not UTF-8 text", file=source_name(source), line=line, text=text, remedy="Convert it to UTF-8"
+        ) from None
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file that takes its name when it is complete and on disk; after an error nothing has changed."""
+    final = Path(path)
+    temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.part")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(final)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def open_target(target: Source) -> Iterator[IO[bytes]]:
+    """A binary stream into a path, compressed as its ending says, or into an open stream as it is."""
+    if not isinstance(target, str | os.PathLike):
+        yield _binary(target)
+    elif target == "-":
+        yield sys.stdout.buffer
+    else:
+        compress = _WRITERS.get(Path(target).suffix.lower())
+        with atomic_write(target) as raw:
+            if compress is None:
+                yield raw
+            else:
+                with compress(raw) as stream:
+                    yield stream

@@ -1,0 +1,80 @@
+"""Which format a file has, and reading any of them."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from plackett.data.containers import Ballots, MultilabelData, RankingData
+from plackett.data.files import Source, ending, is_path, open_source, source_name
+from plackett.data.frames import load_parquet
+from plackett.data.letor import load_letor
+from plackett.data.preflib import KINDS, load_preflib
+from plackett.data.rankings_csv import load_rankings_csv
+from plackett.data.xmc import load_xmc
+from plackett.errors import DataError
+
+Data = RankingData | MultilabelData | Ballots
+
+
+@dataclass(frozen=True)
+class Format:
+    title: str
+    load: Callable[..., Data]
+    endings: tuple[str, ...]
+    opening: re.Pattern[bytes] | None = None
+
+
+FORMATS = {
+    "parquet": Format("Parquet table of items", load_parquet, (".parquet", ".pq"), re.compile(rb"PAR1")),
+    "preflib": Format("PrefLib ballots", load_preflib, tuple(f".{kind}" for kind in KINDS), re.compile(rb"# [A-Z ]+:")),
+    "csv": Format("CSV of rankings", load_rankings_csv, (".csv", ".tsv")),
+    "xmc": Format("XMC sparse text", load_xmc, (), re.compile(rb"\d+[ \t]+\d+[ \t]+\d+[ \t]*\r?$", re.MULTILINE)),
+    "letor": Format(
+        "LETOR / SVMlight text",
+        load_letor,
+        (),
+        re.compile(rb"(\s*#[^\n]*\n)*\s*[-+.\d][-+.\deE]*[ \t]+(qid:|\d+:)", re.MULTILINE),
+    ),
+}
+
+
+def detect_format(source: Source) -> str:
+    """The name in `FORMATS` of a file's format, by the ending of its name, else by how it begins."""
+    suffix = ending(source)
+    for name, form in FORMATS.items():
+        if suffix in form.endings:
+            return name
+    with open_source(source) as file:
+        head = file.read(4096)
+    if not head:
+        raise DataError("the file is empty", file=source_name(source))
+    for name, form in FORMATS.items():
+        if form.opening is not None and form.opening.match(head):
+            return name
+    raise DataError(
+        "the format is none of " + ", ".join(form.title for form in FORMATS.values()),
+        file=source_name(source),
+        text=head[:60].decode("utf-8", "replace"),
+        remedy="If it is one of them, name it: format=" + "|".join(FORMATS),
+    )
+
+
+def load(source: Source, *, format: str | None = None, **options: Any) -> Data:  # noqa: A002 - as pandas and friends
+    """Read a file of any known format; `options` go to its reader."""
+    if format is not None and format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+    if not is_path(source):
+        with open_source(source) as file:
+            content = file.read()
+        stream = io.BytesIO(content)
+        stream.name = source_name(source)
+        source = stream
+    if format is None:
+        format = detect_format(source)  # noqa: A001 - as above
+        if isinstance(source, io.BytesIO):
+            source.seek(0)
+    return FORMATS[format].load(source, **options)

@@ -1,0 +1,329 @@
+"""LETOR / SVMlight text: `label qid:list index:value ... # comment`, a line an item (MSLR, Yahoo, Istella, MQ)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from plackett.data import kernels, sparse_text
+from plackett.data.cache import Arrays, cached
+from plackett.data.containers import RankingData
+from plackett.data.files import Source, is_path, open_source, open_target, read_text, source_name
+from plackett.data.sparse_text import Bytes, Piece, Unsorted, line_start
+from plackett.errors import DataError
+from plackett.lists import IntArray, lists_from_qid, offsets_from_group
+
+Scattered = Literal["error", "group"]
+
+_LONGEST_ID = 256
+
+
+@dataclass
+class Rows(Piece):
+    """Parsed lines with their labels; `lines` counts from the first of the piece, `ids` are bytes or None."""
+
+    y: npt.NDArray[np.float64]
+    qid: IntArray
+    lines: IntArray
+    ids: npt.NDArray[np.bytes_] | None
+
+
+def load_letor(
+    source: Source,
+    *,
+    n_features: int | None = None,
+    first_index: int = 1,
+    sparse: bool = False,
+    dtype: npt.DTypeLike = np.float64,
+    scattered: Scattered = "error",
+    unsorted: Unsorted = "error",
+    group: Any = None,
+    ids: bool = True,
+    cache: bool | str | os.PathLike[str] = False,
+) -> RankingData:
+    """Read lists of items from LETOR or SVMlight text.
+
+    A missing feature is 0, `nan` is kept. Comments become `ids`: what follows `docid =`, else the whole comment. Blank
+    lines and lines of comment alone hold no item.
+
+    Args:
+        source: a path, "-" for standard input, or a binary stream; compressed or not.
+        n_features: the width of X; None: the greatest index found.
+        first_index: the index of the first feature, 1 or 0.
+        sparse: X as a CSR array rather than a dense one.
+        dtype: of X, float64 or float32.
+        scattered: what to do when a qid comes back after other lists: "error", or "group" its rows together.
+        unsorted: what to do when the indices of a line do not increase: "error", or "sort" them.
+        group: for files without qid: the sizes of the lists, or the path of LightGBM's file of them. None: the file
+            beside the source with `.query` added to its name, if there is one.
+        ids: whether to keep the comments; of at most 256 bytes.
+        cache: keep the parsed arrays on disk and take them from there the next time: True, or a folder.
+
+    Raises:
+        DataError: with the file, the line and the text that is wrong.
+    """
+    check_choice("scattered", scattered, ("error", "group"))
+    check_choice("unsorted", unsorted, ("error", "sort"))
+    check_float("dtype", dtype)
+    if first_index not in (0, 1):
+        raise ValueError(f"first_index must be 0 or 1, got {first_index!r}")
+    if n_features is not None and (not isinstance(n_features, int | np.integer) or n_features < 0):
+        raise ValueError(f"n_features must be a whole number of at least 0, or None, got {n_features!r}")
+    options = {"reader": "letor", "n_features": n_features, "first_index": first_index, "sparse": sparse}
+    options |= {"dtype": np.dtype(dtype).name, "scattered": scattered, "unsorted": unsorted, "ids": ids}
+
+    def parse() -> Arrays:
+        limit = sparse_text.LARGEST_INDEX if n_features is None else int(n_features)
+        with open_source(source) as file:
+            pieces = sparse_text.parse_pieces(file, piece_parser(first_index, limit, unsorted, np.dtype(dtype), ids))
+        return _join(pieces, source_name(source), n_features, sparse, np.dtype(dtype), scattered)
+
+    arrays = dict(cached(source, cache, options, parse))
+    X = _features(arrays, sparse)
+    y, names = arrays["y"], arrays.get("ids")
+    if "qid" in arrays:
+        if group is not None:
+            raise ValueError(f"group belongs to files without qid, but {source_name(source)} has qids")
+        return RankingData(X, y, arrays["qid"], arrays["offsets"], names)
+    offsets = _offsets_without_qid(source, group, len(y))
+    return RankingData(X, y, np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), offsets, names)
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def check_float(name: str, dtype: npt.DTypeLike) -> None:
+    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"{name} must be float32 or float64, got {dtype}")
+
+
+def _features(arrays: Arrays, sparse: bool) -> Any:
+    if not sparse:
+        return arrays["X"]
+    from scipy.sparse import csr_array
+
+    parts = (arrays["X_data"], arrays["X_indices"], arrays["X_indptr"])
+    return csr_array(parts, shape=tuple(arrays["X_shape"].tolist()))
+
+
+def _offsets_without_qid(source: Source, group: Any, rows: int) -> IntArray:
+    name = source_name(source)
+    if group is None:
+        beside = Path(f"{name}.query")
+        if not (is_path(source) and beside.is_file()):
+            raise DataError(
+                "the rows have no qid", file=name, remedy="Pass group= with the sizes of the lists or a file of them"
+            )
+        group = beside
+    if isinstance(group, str | os.PathLike):
+        sizes = load_group(group)
+        if sizes.sum() != rows:
+            raise DataError(
+                f"the sizes add up to {sizes.sum():,}, but {name} has {rows:,} rows", file=source_name(group)
+            )
+        group = sizes
+    return offsets_from_group(group, rows)
+
+
+def _join(
+    pieces: list[Rows], name: str, n_features: int | None, sparse: bool, dtype: np.dtype[Any], scattered: Scattered
+) -> Arrays:
+    pieces = [piece for piece in pieces if piece.rows]
+    if not pieces:
+        raise DataError("the file holds no rows", file=name)
+    arrays: dict[str, npt.NDArray[Any]] = {"y": np.concatenate([piece.y for piece in pieces])}
+    lists = None
+    if _has_qid(pieces, name):
+        qid = np.concatenate([piece.qid for piece in pieces])
+        lists = lists_from_qid(qid, len(qid))
+        if lists.rows is not None and scattered == "error":
+            raise _scattered_error(qid, lists.rows, pieces, name)
+        arrays |= {"qid": lists.sort(qid), "offsets": lists.offsets, "y": lists.sort(arrays["y"])}
+    ids = _join_ids(pieces)
+    if ids is not None:
+        arrays["ids"] = ids if lists is None else lists.sort(ids)
+    width = sparse_text.widest(pieces) if n_features is None else int(n_features)
+    if sparse:
+        from scipy.sparse import csr_array
+
+        data, indices, indptr = sparse_text.join_sparse(pieces, dtype)
+        if lists is not None and lists.rows is not None:
+            rows: Any = csr_array((data, indices, indptr), shape=(len(indptr) - 1, width))[lists.rows]
+            data, indices, indptr = rows.data, rows.indices, rows.indptr
+        shape = np.array([len(indptr) - 1, width])
+        return {**arrays, "X_data": data, "X_indices": indices, "X_indptr": indptr, "X_shape": shape}
+    _check_dense(pieces, width, name)
+    X = sparse_text.join_dense(pieces, width, dtype)
+    return {**arrays, "X": X if lists is None else lists.sort(X)}
+
+
+def piece_parser(
+    first_index: int, limit: int, unsorted: Unsorted, dtype: np.dtype[Any], ids: bool
+) -> Callable[[Bytes, int, int], Rows]:
+    def parse(text: Bytes, first: int, last: int) -> Rows:
+        part = text[first:last]
+        lines, colons = int(np.count_nonzero(part == 10)), int(np.count_nonzero(part == 58))
+        y, qid, starts = np.empty(lines), np.empty(lines, np.int64), np.empty(lines + 1, np.int64)
+        columns, values = np.empty(colons, np.int32), np.empty(colons)
+        line, comments = np.empty(lines, np.int64), np.empty((lines, 2), np.int64)
+        hard, state = np.empty((lines + colons, 2), np.int64), np.zeros(6, np.int64)
+        kernels.parse_letor(
+            text, first, last, first_index, limit, unsorted == "error",
+            (y, qid, starts, columns, values, line, comments, hard, state),
+        )  # fmt: skip
+        rows, count = state[3:5]
+        piece = Rows(
+            starts[: rows + 1], columns[:count], values[:count], state, hard, y[:rows], qid[:rows], line[:rows], None
+        )
+        sparse_text.check_piece(piece, text, piece.y)
+        if unsorted == "sort":
+            sparse_text.sort_rows(piece, lambda row: line_start(text, first, int(piece.lines[row])))
+        piece.ids = _ids(text, comments[:rows]) if ids else None
+        piece.values = piece.values.astype(dtype, copy=False)
+        piece.hard = hard[:0]
+        return piece
+
+    return parse
+
+
+def _ids(text: Bytes, comments: IntArray) -> npt.NDArray[np.bytes_] | None:
+    if not comments[:, 1].any():
+        return None
+    width = max(1, kernels.find_ids(text, comments))
+    if width > _LONGEST_ID:
+        begin = int(comments[np.argmax(comments[:, 1] - comments[:, 0]), 0])
+        raise sparse_text.Problem(begin, f"a comment of {width:,} bytes is no identifier", "Pass ids=False")
+    found = np.zeros((len(comments), width), np.uint8)
+    kernels.gather(text, comments, found)
+    return found.view(f"S{width}")[:, 0]
+
+
+def _join_ids(pieces: list[Rows]) -> npt.NDArray[np.str_] | None:
+    if all(piece.ids is None for piece in pieces):
+        return None
+    parts = [np.zeros(piece.rows, "S1") if piece.ids is None else piece.ids for piece in pieces]
+    joined = np.concatenate(parts)
+    flat = joined.view(np.uint8)
+    if (flat < 128).all():  # ASCII is a fast copy
+        return flat.astype(np.uint32).view(f"U{joined.dtype.itemsize}")
+    return np.char.decode(joined, "utf-8", "replace")
+
+
+def _has_qid(pieces: list[Rows], name: str) -> bool:
+    with_qid = [piece.state[5] > 0 for piece in pieces]
+    if len(set(with_qid)) > 1:
+        at = with_qid.index(not with_qid[0])
+        raise DataError(
+            "some rows have a qid and others have none",
+            file=name,
+            line=int(pieces[at].first_line + pieces[at].lines[0]),
+            remedy="Give all rows one, or none",
+        )
+    return bool(with_qid[0])
+
+
+def _scattered_error(qid: IntArray, rows: IntArray, pieces: list[Rows], name: str) -> DataError:
+    """Rows sorted by list: the first that is not the successor of the one before in its list has come back."""
+    same_list = qid[rows[1:]] == qid[rows[:-1]]
+    back = int(rows[1:][same_list & (rows[1:] != rows[:-1] + 1)].min())
+    number = int(np.searchsorted(sparse_text.row_offsets(pieces), back, side="right")) - 1
+    piece = pieces[number]
+    line = int(piece.first_line + piece.lines[back - sparse_text.row_offsets(pieces)[number]])
+    return DataError(
+        "the qid comes back after other lists",
+        file=name,
+        line=line,
+        text=f"qid:{qid[back]}",
+        remedy='Sort the file by qid, or pass scattered="group"',
+    )
+
+
+def _check_dense(pieces: list[Rows], width: int, name: str) -> None:
+    rows = sum(piece.rows for piece in pieces)
+    stored = sum(len(piece.columns) for piece in pieces)
+    if rows * width > max(1 << 28, 50 * stored):
+        raise DataError(
+            f"{rows:,} rows of {width:,} features, of which {stored:,} are given, are too many for a dense array",
+            file=name,
+            remedy="Pass sparse=True, or n_features= to refuse indices that are too large",
+        )
+
+
+def load_group(source: Source) -> IntArray:
+    """Sizes of lists, one a line: the `.query` file of LightGBM."""
+    sizes = []
+    for number, line in enumerate(read_text(source).splitlines(), 1):
+        word = line.strip()
+        if not word:
+            continue
+        if not (word.isascii() and word.isdecimal() and len(word) < 16):
+            raise DataError("expected the size of a list", file=source_name(source), line=number, text=line)
+        sizes.append(int(word))
+    if not sizes:
+        raise DataError("the file holds no sizes", file=source_name(source))
+    return np.array(sizes, np.int64)
+
+
+def dump_group(group: Any, target: Source) -> None:
+    """Write sizes of lists, or those of a RankingData, as LightGBM's `.query` file."""
+    sizes = np.diff(group.offsets) if isinstance(group, RankingData) else group
+    offsets_from_group(sizes, int(np.sum(sizes)))  # checks
+    with open_target(target) as file:
+        file.write("".join(f"{size}\n" for size in np.asarray(sizes).tolist()).encode())
+
+
+def dump_letor(data: RankingData, target: Source, *, first_index: int = 1) -> None:
+    """Write lists as LETOR text that `load_letor` reads back exactly; zeros are left out of sparse X alone."""
+    if first_index not in (0, 1):
+        raise ValueError(f"first_index must be 0 or 1, got {first_index!r}")
+    for name, values in (("X", data.X.data if _is_sparse(data.X) else data.X), ("y", data.y)):
+        if np.isinf(values).any() or (name == "y" and np.isnan(values).any()):
+            raise ValueError(f"{name} must be finite{' or NaN' if name == 'X' else ''} to be written as text")
+    if np.asarray(data.qid).dtype.kind not in "iu":
+        raise ValueError(f"qid must hold whole numbers to be written as text, got {np.asarray(data.qid).dtype}")
+    with open_target(target) as file:
+        _write_rows(data, file, first_index)
+
+
+def _is_sparse(X: Any) -> bool:
+    return hasattr(X, "indptr")
+
+
+def _write_rows(data: RankingData, file: IO[bytes], first_index: int) -> None:
+    ids = [""] * data.X.shape[0] if data.ids is None else [_comment(str(x)) for x in data.ids]
+    labels, qids = number_texts(data.y), np.asarray(data.qid).tolist()
+    names = [f" {i + first_index}:" for i in range(data.X.shape[1])]
+    for row in range(data.X.shape[0]):
+        if _is_sparse(data.X):
+            part = slice(data.X.indptr[row], data.X.indptr[row + 1])
+            columns, values = [names[i] for i in data.X.indices[part]], number_texts(data.X.data[part])
+        else:
+            columns, values = names, number_texts(data.X[row])
+        pairs = "".join([c + v for c, v in zip(columns, values, strict=True)])
+        file.write(f"{labels[row]} qid:{qids[row]}{pairs}{ids[row]}\n".encode())
+
+
+def number_texts(values: npt.NDArray[Any]) -> list[str]:
+    """The shortest texts that read back as the same numbers of the array's type."""
+    if values.dtype == np.float64:
+        return [text.removesuffix(".0") for text in map(repr, values.tolist())]
+    return [text.removesuffix(".0") for text in map(str, values)]
+
+
+def _comment(identifier: str) -> str:
+    if not identifier:
+        return ""
+    clean = identifier.strip() == identifier and identifier.isprintable() and not identifier.startswith("docid")
+    if not clean or "#" in identifier:
+        raise ValueError(
+            f"ids must be printable, without blanks around, without # and not begin with docid, got {identifier!r}"
+        )
+    return f" # {identifier}"

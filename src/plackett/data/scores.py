@@ -1,0 +1,93 @@
+"""Files of predicted scores: one number a line for lists of items, `label:score ...` a line for rows with labels."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from plackett.data import letor, sparse_text, xmc
+from plackett.data.containers import MultilabelData, RankingData
+from plackett.data.files import Source, ending, open_source, open_target, source_name
+from plackett.data.letor import number_texts
+from plackett.errors import DataError
+
+
+def load_scores(source: Source, data: RankingData | MultilabelData) -> Any:
+    """Read the scores that a system predicted for `data`, in the order of its rows.
+
+    For lists of items: text with one number a line, or a .npy file; an array. For rows with labels: text with
+    `label:score` pairs, after an optional line `rows labels`; a CSR array of the labels that were scored.
+    """
+    scores = _load_array(source) if isinstance(data, RankingData) else _load_pairs(source, data.Y.shape[1])
+    expected = len(data.y) if isinstance(data, RankingData) else len(data)
+    if scores.shape[0] != expected:
+        raise DataError(
+            f"{scores.shape[0]:,} rows of scores for {expected:,} rows of data",
+            file=source_name(source),
+            remedy="The scores must be those of this file, in the same order",
+        )
+    return scores
+
+
+def _load_array(source: Source) -> npt.NDArray[np.float64]:
+    name = source_name(source)
+    if ending(source) == ".npy":
+        return _load_npy(source)
+    with open_source(source) as file:
+        parse = letor.piece_parser(1, sparse_text.LARGEST_INDEX, "error", np.dtype(np.float64), False)
+        pieces = sparse_text.parse_pieces(file, parse)
+    for piece in pieces:
+        if len(piece.columns) or piece.state[5]:
+            raise DataError("expected one number a line", file=name, line=piece.first_line)
+    scores = np.concatenate([np.zeros(0), *(piece.y for piece in pieces)])
+    if not len(scores):
+        raise DataError("the file holds no scores", file=name)
+    return scores
+
+
+def _load_npy(source: Source) -> npt.NDArray[np.float64]:
+
+    name = source_name(source)
+    with open_source(source) as file:
+        content = file.read()
+    try:
+        scores = np.load(io.BytesIO(content), allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise DataError(f"not a readable .npy file ({error})", file=name) from error
+    if scores.ndim != 1 or scores.dtype.kind not in "iuf" or not np.isfinite(scores).all():
+        raise DataError(f"expected a row of finite numbers, got {scores.dtype} of shape {scores.shape}", file=name)
+    return np.asarray(scores, np.float64)
+
+
+def _load_pairs(source: Source, labels: int) -> Any:
+    from scipy.sparse import csr_array
+
+    def header(line: bytes) -> bool:
+        words = line.split()
+        return len(words) == 2 and all(word.isdigit() for word in words)
+
+    dtype = np.dtype(np.float64)
+    with open_source(source) as file:
+        pieces = sparse_text.parse_pieces(
+            file, lambda text, first, last: xmc.parse_piece(text, first, last, (labels, 0), "sort", dtype), header
+        )
+    if not pieces:
+        raise DataError("the file holds no scores", file=source_name(source))
+    data, indices, indptr = sparse_text.join_sparse(pieces, dtype)
+    return csr_array((data, indices, indptr), shape=(len(indptr) - 1, labels))
+
+
+def dump_scores(scores: Any, target: Source) -> None:
+    """Write an array of scores, one a line, or a CSR array of them as `label:score` pairs; `load_scores` reads them."""
+    with open_target(target) as file:
+        if not hasattr(scores, "indptr"):
+            file.write("".join(f"{text}\n" for text in number_texts(np.asarray(scores))).encode())
+            return
+        texts = number_texts(scores.data)
+        for first, last in itertools.pairwise(scores.indptr):
+            pairs = zip(scores.indices[first:last].tolist(), texts[first:last], strict=True)
+            file.write((" ".join(f"{label}:{text}" for label, text in pairs) + "\n").encode())

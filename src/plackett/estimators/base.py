@@ -1,0 +1,270 @@
+"""What all rankers share: reading their arguments, ranks from scores, the score, models on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+import plackett
+from plackett.data.containers import RankingData
+from plackett.errors import DataError
+from plackett.lists import IntArray, Lists, make_lists
+from plackett.metrics import ndcg
+
+_FORMAT = 1
+DESCRIPTION = "plackett.json"
+
+
+@dataclass
+class ListedRows:
+    """Rows sorted by list. `lists` remembers how they came."""
+
+    X: Any
+    labels: npt.NDArray[np.float64]
+    lists: Lists
+    weights: npt.NDArray[np.float64]  # one per list
+
+    @property
+    def offsets(self) -> IntArray:
+        return self.lists.offsets
+
+
+def is_frame(X: Any) -> bool:
+    return hasattr(X, "columns") and hasattr(X, "dtypes")
+
+
+def _take_rows(X: Any, rows: IntArray | None) -> Any:
+    if rows is None:
+        return X
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+def _list_weights(sample_weight: Any, lists: Lists) -> npt.NDArray[np.float64]:
+    """Weights of lists from weights of rows, which must agree within a list."""
+    if sample_weight is None:
+        return np.ones(len(lists))
+    weights = np.asarray(sample_weight, np.float64)
+    if weights.shape != (lists.items,):
+        raise ValueError(f"sample_weight must hold one value for each of the {lists.items} rows, got {weights.shape}")
+    if not (np.isfinite(weights) & (weights >= 0.0)).all():
+        raise ValueError(f"sample_weight must be finite and at least 0, got {weights.min()} to {weights.max()}")
+    if not weights.any():
+        raise ValueError("sample_weight must not be zero everywhere")
+    ordered = lists.sort(weights)
+    firsts = np.ones(len(lists))
+    filled = lists.sizes > 0
+    firsts[filled] = ordered[lists.offsets[:-1][filled]]
+    differs = ordered != np.repeat(firsts, lists.sizes)
+    if differs.any():
+        raise ValueError(
+            "sample_weight must be constant within a list, for lists are weighted as wholes, got "
+            f"{ordered[np.argmax(differs)]} and others in one list"
+        )
+    return firsts
+
+
+class BaseRanker(BaseEstimator):
+    """A model that gives every row a score; higher is better."""
+
+    query_column: Any
+
+    @abstractmethod
+    def predict(self, X: Any) -> Any:
+        """The scores of rows."""
+
+    # Arguments
+
+    def _split_query(self, X: Any, qid: Any) -> tuple[Any, Any]:
+        """Features and qid; the latter from the column named `query_column`."""
+        if self.query_column is None:
+            return X, qid
+        if not is_frame(X):
+            raise ValueError(f"query_column needs a DataFrame, got {type(X).__name__}")
+        if qid is not None:
+            raise ValueError("qid must be None when query_column is set, got both")
+        if self.query_column not in X.columns:
+            raise ValueError(f"query_column {self.query_column!r} is not among the columns {', '.join(X.columns)}")
+        return X.drop(columns=[self.query_column]), X[self.query_column].to_numpy()
+
+    def _features(self, X: Any, *, reset: bool) -> Any:
+        """X in a form that LightGBM and friends take: an array, CSR, or a pandas table as it is."""
+        if is_frame(X):
+            X = X if hasattr(X, "iloc") else X.to_pandas()
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return X
+        return validate_data(
+            self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite="allow-nan"
+        )
+
+    def _rows(
+        self, X: Any, y: Any, qid: Any = None, group: Any = None, sample_weight: Any = None, *, reset: bool = False
+    ) -> ListedRows:
+        """Checked rows in the order of their lists."""
+        if isinstance(X, RankingData):
+            if y is not None or qid is not None or group is not None:
+                raise ValueError("y, qid and group must be None when X is a RankingData, which holds them")
+            y, group, X = X.y, np.diff(X.offsets), X.X
+        elif y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        else:
+            X, qid = self._split_query(X, qid)
+        X = self._features(X, reset=reset)
+        labels = np.asarray(y, np.float64) if np.asarray(y).dtype.kind in "biuf" else _as_numbers(y)
+        if labels.shape != (X.shape[0],):
+            raise ValueError(f"y must hold one label for each of the {X.shape[0]} rows of X, got shape {labels.shape}")
+        if not np.isfinite(labels).all():
+            raise ValueError(f"y must be finite, got {labels[np.argmin(np.isfinite(labels))]}: Input y contains NaN")
+        if qid is None and group is None:
+            warnings.warn("neither qid nor group is given: all rows are taken as one list", stacklevel=3)
+        lists = make_lists(X.shape[0], qid=qid, group=group)
+        return ListedRows(_take_rows(X, lists.rows), lists.sort(labels), lists, _list_weights(sample_weight, lists))
+
+    def _evaluation_rows(self, eval_set: Any) -> Iterator[tuple[str, ListedRows]]:
+        """Names and rows of evaluation sets, however they are given."""
+        if eval_set is None:
+            return
+        several = isinstance(eval_set, list)
+        for number, one in enumerate(eval_set if several else [eval_set]):
+            name = f"valid_{number}" if several and len(eval_set) > 1 else "valid"
+            if isinstance(one, RankingData):
+                yield name, self._rows(one, None)
+            elif isinstance(one, tuple) and len(one) in (2, 3):
+                yield name, self._rows(one[0], one[1], one[2] if len(one) == 3 else None)
+            else:
+                raise ValueError(
+                    f"eval_set must be RankingData, (X, y, qid) or a list of them, got {type(one).__name__}"
+                )
+
+    # What follows from scores
+
+    def rank(self, X: Any, *, qid: Any = None, group: Any = None) -> npt.NDArray[np.int64]:
+        """The place of each row within its list, from 1; equal scores in the order of rows."""
+        X, qid = self._split_query(X, qid)
+        scores = np.asarray(self._predict_features(X))
+        lists = make_lists(len(scores), qid=qid, group=group)
+        number = np.repeat(np.arange(len(lists)), lists.sizes)
+        order = np.lexsort((-lists.sort(scores), number))
+        places = np.empty(len(scores), np.int64)
+        places[order] = np.arange(len(scores)) - np.repeat(lists.offsets[:-1], lists.sizes) + 1
+        return lists.restore(places)
+
+    def _predict_features(self, X: Any) -> Any:
+        """`predict` of features alone, without a query column."""
+        return self.predict(X)
+
+    def score(self, X: Any, y: Any, *, qid: Any = None, group: Any = None, sample_weight: Any = None) -> float:
+        """NDCG@10, the mean over lists that have a relevant item."""
+        X, qid = self._split_query(X, qid)
+        scores = np.asarray(self._predict_features(X))
+        lists = make_lists(len(scores), qid=qid, group=group)
+        weights = _list_weights(sample_weight, lists)
+        labels = np.asarray(y, np.float64)
+        return float(ndcg(lists.sort(scores), lists.sort(labels), k=10, offsets=lists.offsets, weights=weights))
+
+    # Models on disk
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as a folder: whole, or not at all."""
+        check_is_fitted(self)
+        description = {
+            "format": _FORMAT,
+            "class": type(self).__name__,
+            "plackett": plackett.__version__,
+            "parameters": {name: _plain(value) for name, value in self.get_params(deep=False).items()},
+            "n_features_in": int(self.n_features_in_),
+            "feature_names_in": list(getattr(self, "feature_names_in_", [])) or None,
+        }
+        with new_folder(Path(path)) as folder:
+            description["state"] = self._save_state(folder)
+            (folder / DESCRIPTION).write_text(json.dumps(description, indent=1, allow_nan=False) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a model that `save` wrote. Nothing in it is executed."""
+        folder = Path(path)
+        try:
+            description = json.loads((folder / DESCRIPTION).read_text())
+            known = description["format"] == _FORMAT and description["class"] == cls.__name__
+        except FileNotFoundError:
+            raise DataError(f"no model: there is no {DESCRIPTION}", file=str(folder)) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"not a readable model ({error})", file=str(folder / DESCRIPTION)) from error
+        if not known:
+            raise DataError(
+                f"a model of class {description['class']} in format {description['format']}; expected {cls.__name__} "
+                f"in format {_FORMAT}",
+                file=str(folder),
+                remedy="Load it with its own class, or with the version of Plackett that wrote it",
+            )
+        try:
+            model = cls(**description["parameters"])
+            model.n_features_in_ = description["n_features_in"]
+            if description["feature_names_in"] is not None:
+                model.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
+            model._load_state(folder, description["state"])
+        except (KeyError, TypeError, OSError) as error:
+            raise DataError(f"not a readable model ({error})", file=str(folder)) from error
+        return model
+
+    @abstractmethod
+    def _save_state(self, folder: Path) -> dict[str, Any]:
+        """Write what was fitted; what is returned goes into the description."""
+
+    @abstractmethod
+    def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
+        """Read it back."""
+
+
+def _as_numbers(y: Any) -> npt.NDArray[np.float64]:
+    try:
+        return np.asarray(y).astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"y must hold numbers, got {np.asarray(y).dtype}. Unknown label type") from None
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON has it. Functions, which cannot be stored without code, become None."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.random.Generator | np.random.RandomState) or callable(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+@contextmanager
+def new_folder(final: Path) -> Iterator[Path]:
+    """A folder that takes its name, in place of an older one, when it is complete."""
+    if final.exists() and not (final / DESCRIPTION).is_file():
+        raise FileExistsError(f"{final} exists and is not a model: name another folder")
+    mark = secrets.token_hex(4)
+    temporary, old = final.with_name(f".{final.name}.{mark}.part"), final.with_name(f".{final.name}.{mark}.old")
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        if final.exists():
+            final.rename(old)
+        temporary.rename(final)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

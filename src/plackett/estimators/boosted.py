@@ -1,0 +1,362 @@
+"""Gradient-boosted trees, grown by LightGBM, for every objective of `plackett.boosted`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from plackett.boosted.checkpoints import Checkpoint, fingerprint
+from plackett.boosted.objectives import (
+    LIGHTGBM_OBJECTIVES,
+    MCRANK,
+    OBJECTIVES,
+    check_objective,
+    is_ours,
+    make_objective,
+)
+from plackett.boosted.training import Boosting, LabelledRows, Settings, import_lightgbm
+from plackett.errors import DataError
+from plackett.estimators.base import BaseRanker, ListedRows
+
+_MODEL = "model.txt"
+_OBJECTIVE_OPTIONS = ("top", "tier_weights", "n_permutations")
+
+
+class BoostedRanker(BaseRanker):
+    """Boosted trees for lists of items with graded, tied or partial feedback.
+
+    Args:
+        objective: what is learned. "partition" is the exact likelihood of tiers; "plrank" that of sampled orders (trees
+            with the Plackett-Luce loss; not to be confused with PL-Rank of Oosterhuis 2021); "mart", "mart-gain",
+            "c-mart", "cosmart", "c-cosmart", "klmart", "c-klmart", "mcrank"; "lambdamart" and "xendcg" of LightGBM;
+            any loss of `plackett.losses`, and LightGBM's other objectives by name.
+        n_estimators, learning_rate, num_leaves, max_depth, min_child_samples, subsample, subsample_freq,
+            colsample_bytree, reg_lambda, reg_alpha, max_delta_step: as in LightGBM.
+        leaves: "newton" puts the exact Newton step of the objective into each leaf, "lightgbm" keeps LightGBM's value,
+            "auto" takes the former where the objective has it.
+        top: partition and plrank: only the first `top` places count. None: all of them; 10 for plrank.
+        tier_weights: partition: a weight for each tier, "gain" for the difference of 2^grade.
+        n_permutations: plrank: how many orders of tied items to draw.
+        objective_options: other options of the objective by name.
+        early_stopping_rounds: stop when the first metric of the first evaluation set has not risen for so many rounds.
+        eval_metric: metrics by name, such as "ndcg@10" or ["ndcg@10", "err"].
+        monotone_constraints: -1, 0 or 1 for each feature.
+        categorical_features: columns by number or name; pandas' own categories are found without it.
+        query_column: for DataFrames, the column that says which list a row belongs to.
+        lightgbm_params: any other parameters of LightGBM.
+        n_jobs: threads; None: as many as `plackett.get_num_threads`.
+        random_state: the same seed and number of threads give the same model.
+        progress: show a bar on a terminal.
+
+    Attributes:
+        booster_: the LightGBM model; evals_result_: a value a round for every evaluation set and metric;
+        best_iteration_: the round that was best on the first of them; feature_importances_.
+    """
+
+    def __init__(
+        self,
+        objective: str = "partition",
+        *,
+        n_estimators: int = 100,
+        learning_rate: float = 0.1,
+        num_leaves: int = 31,
+        max_depth: int = -1,
+        min_child_samples: int = 20,
+        subsample: float = 1.0,
+        subsample_freq: int = 1,
+        colsample_bytree: float = 1.0,
+        reg_lambda: float = 1.0,
+        reg_alpha: float = 0.0,
+        max_delta_step: float = 0.0,
+        leaves: str = "auto",
+        top: int | None = None,
+        tier_weights: Any = None,
+        n_permutations: int = 1,
+        objective_options: dict[str, Any] | None = None,
+        early_stopping_rounds: int | None = None,
+        eval_metric: str | Sequence[str] = "ndcg@10",
+        monotone_constraints: Any = None,
+        categorical_features: Any = None,
+        query_column: Any = None,
+        lightgbm_params: dict[str, Any] | None = None,
+        n_jobs: int | None = None,
+        random_state: int | None = None,
+        progress: bool = True,
+    ) -> None:
+        self.objective = objective
+        self.n_estimators = n_estimators
+        self.learning_rate = learning_rate
+        self.num_leaves = num_leaves
+        self.max_depth = max_depth
+        self.min_child_samples = min_child_samples
+        self.subsample = subsample
+        self.subsample_freq = subsample_freq
+        self.colsample_bytree = colsample_bytree
+        self.reg_lambda = reg_lambda
+        self.reg_alpha = reg_alpha
+        self.max_delta_step = max_delta_step
+        self.leaves = leaves
+        self.top = top
+        self.tier_weights = tier_weights
+        self.n_permutations = n_permutations
+        self.objective_options = objective_options
+        self.early_stopping_rounds = early_stopping_rounds
+        self.eval_metric = eval_metric
+        self.monotone_constraints = monotone_constraints
+        self.categorical_features = categorical_features
+        self.query_column = query_column
+        self.lightgbm_params = lightgbm_params
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.progress = progress
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        eval_set: Any = None,
+        init_model: Any = None,
+        callbacks: Sequence[Any] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 50,
+    ) -> Self:
+        """Fit to rows with labels.
+
+        Args:
+            X, y: features and labels, higher is better; or X a RankingData.
+            qid, group: the list of each row, in any order, or sizes of consecutive lists. Neither: one list, with a
+                warning.
+            sample_weight: one per row, constant within a list.
+            eval_set: RankingData, (X, y, qid) or a list of them.
+            init_model: a fitted BoostedRanker or a LightGBM model to continue from.
+            callbacks: LightGBM's callbacks, or functions of their kind.
+            checkpoint: a file to keep the state in, every `checkpoint_every` rounds; if it exists, the training is
+                taken up from there.
+        """
+        name = check_objective(self.objective)
+        rows = self._rows(X, y, qid, group, sample_weight, reset=True)
+        if len(rows.labels) < 2:
+            raise ValueError(f"X must hold at least two rows, got {len(rows.labels)}: 1 sample cannot be ranked")
+        train = _labelled(rows, "train")
+        evaluation = [_labelled(part, set_name) for set_name, part in self._evaluation_rows(eval_set)]
+        if self.early_stopping_rounds is not None and not evaluation:
+            raise ValueError("early_stopping_rounds needs an eval_set, got none")
+        seed = 0 if self.random_state is None else int(self.random_state)
+        objective = None
+        if is_ours(name):
+            objective = make_objective(name, train.labels, train.offsets, train.weights, **self._options(name, seed))
+        newton = self._uses_newton(name, objective)
+        self.gains_ = self._gains(name, train.labels)
+        settings = Settings(
+            params=self._parameters(name, objective, newton, seed),
+            rounds=self.n_estimators,
+            newton=newton,
+            metrics=[self.eval_metric] if isinstance(self.eval_metric, str) else list(self.eval_metric),
+            stopping_rounds=self.early_stopping_rounds,
+            to_scores=self._to_scores,
+            callbacks=callbacks,
+            show_progress=self.progress,
+            seed=seed,
+        )
+        options: dict[str, Any] = {"params": settings.params}
+        if self.categorical_features is not None:
+            options["categorical_feature"] = list(self.categorical_features)
+        boosting = Boosting(train, evaluation, objective, settings, options)
+        state = None
+        if checkpoint is not None:
+            state = Checkpoint(checkpoint, checkpoint_every, self._fingerprint(train, evaluation))
+        try:
+            trained = boosting.run(init_model=_booster_of(init_model), checkpoint=state)
+        except import_lightgbm().basic.LightGBMError as error:
+            raise ValueError(f"LightGBM refuses the data or the parameters: {error}") from error
+        self.booster_ = trained.booster
+        self.evals_result_ = trained.history
+        self.best_iteration_ = trained.best_round
+        return self
+
+    def _options(self, name: str, seed: int) -> dict[str, Any]:
+        """Options of the objective: those that were set, in so far as it knows them."""
+        given = {"top": self.top, "tier_weights": self.tier_weights}
+        options = {key: value for key, value in given.items() if value is not None}
+        if name == "plrank":
+            options |= {"n_permutations": self.n_permutations, "random_state": seed}
+        elif name not in OBJECTIVES:
+            options["random_state"] = seed
+        return options | (self.objective_options or {})
+
+    def _uses_newton(self, name: str, objective: Any) -> bool:
+        if self.leaves not in ("auto", "newton", "lightgbm"):
+            raise ValueError(f"leaves must be one of auto, newton, lightgbm, got {self.leaves!r}")
+        possible = objective is not None and objective.has_newton_leaves
+        kind = (self.lightgbm_params or {}).get("boosting", "gbdt")
+        if self.leaves == "newton" and not possible:
+            raise ValueError(f"leaves='newton' needs an objective with Newton leaves, which {name!r} has not")
+        if self.leaves == "newton" and kind in ("dart", "rf"):
+            raise ValueError(f"leaves='newton' does not go with boosting={kind!r}, which changes leaves afterwards")
+        return self.leaves != "lightgbm" and possible and kind not in ("dart", "rf")
+
+    def _parameters(self, name: str, objective: Any, newton: bool, seed: int) -> dict[str, Any]:
+        from plackett.threads import get_num_threads
+
+        params: dict[str, Any] = {
+            "learning_rate": self.learning_rate,
+            "num_leaves": self.num_leaves,
+            "max_depth": self.max_depth,
+            "min_data_in_leaf": self.min_child_samples,
+            "bagging_fraction": self.subsample,
+            "bagging_freq": self.subsample_freq if self.subsample < 1.0 else 0,
+            "feature_fraction": self.colsample_bytree,
+            "lambda_l2": self.reg_lambda,
+            "lambda_l1": self.reg_alpha,
+            "max_delta_step": self.max_delta_step,
+            "num_threads": get_num_threads() if self.n_jobs is None else self.n_jobs,
+            "seed": seed,
+            "deterministic": True,
+            "force_row_wise": True,
+            "verbose": -1,
+            "metric": "None",
+        }
+        if self.monotone_constraints is not None:
+            params["monotone_constraints"] = list(self.monotone_constraints)
+            if newton:
+                raise ValueError("monotone_constraints need leaves='lightgbm': Newton steps would not keep them")
+        if objective is None:
+            params["objective"] = "multiclass" if name == MCRANK else LIGHTGBM_OBJECTIVES.get(name, name)
+            if name == MCRANK:
+                params["num_class"] = len(self.gains_ or [])
+        return params | (self.lightgbm_params or {})
+
+    def _gains(self, name: str, labels: npt.NDArray[np.float64]) -> list[float] | None:
+        """mcrank: the gain 2^grade - 1 of each class."""
+        if name != MCRANK:
+            return None
+        if labels.size == 0 or labels.min() < 0 or labels.max() > 60 or (labels != np.floor(labels)).any():
+            raise ValueError("y must hold whole grades from 0 to 60 for the objective 'mcrank'")
+        if labels.max() == 0:
+            raise ValueError("y must hold at least two grades for the objective 'mcrank', got 0 alone")
+        return [float(2.0**grade - 1.0) for grade in range(int(labels.max()) + 1)]
+
+    def _to_scores(self, predictions: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Predictions of the trees as scores: themselves, or the expected gain of mcrank's classes."""
+        if self.gains_ is None:
+            return predictions
+        classes = predictions.reshape(len(self.gains_), -1).T if predictions.ndim == 1 else predictions
+        return np.asarray(classes @ np.array(self.gains_))
+
+    def _fingerprint(self, train: LabelledRows, evaluation: Sequence[LabelledRows]) -> str:
+        parts: list[Any] = [{k: str(v) for k, v in self.get_params().items() if k not in ("n_estimators", "progress")}]
+        for rows in (train, *evaluation):
+            X = rows.X.to_numpy() if hasattr(rows.X, "iloc") else rows.X
+            dense = isinstance(X, np.ndarray) and X.dtype != object
+            parts += [X] if dense else [X.data, X.indices] if hasattr(X, "indptr") else [str(X.tolist())]
+            parts += [rows.labels, rows.offsets, rows.weights]
+        return fingerprint(parts)
+
+    # Using the model
+
+    def _check_predict(self, X: Any) -> Any:
+        check_is_fitted(self, "booster_")
+        X, _ = self._split_query(X, None) if self._has_query(X) else (X, None)
+        return self._features(X, reset=False)
+
+    def _has_query(self, X: Any) -> bool:
+        return self.query_column is not None and self.query_column in getattr(X, "columns", ())
+
+    def predict(
+        self, X: Any, *, contributions: bool = False, num_iteration: int | None = None
+    ) -> npt.NDArray[np.float64]:
+        """The scores of rows; with `contributions` what each feature adds to them (SHAP values), the constant last.
+
+        `num_iteration` trees are used; None: up to the best round if there was early stopping, else all.
+        """
+        features = self._check_predict(X)
+        rounds = self._iterations(num_iteration)
+        if contributions:
+            if self.gains_ is not None:
+                raise ValueError("contributions are not defined for the objective 'mcrank'")
+            found = self.booster_.predict(features, num_iteration=rounds, pred_contrib=True)
+            return np.asarray(found.toarray() if hasattr(found, "toarray") else found)
+        raw = self.gains_ is None
+        return self._to_scores(np.asarray(self.booster_.predict(features, num_iteration=rounds, raw_score=raw)))
+
+    def _iterations(self, wanted: int | None) -> int:
+        if wanted is not None:
+            return wanted
+        return self.best_iteration_ if self.best_iteration_ and self.early_stopping_rounds else -1
+
+    def staged_predict(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
+        """The scores after 1, 2, ... rounds."""
+        features = self._check_predict(X)
+        total = None
+        for number in range(self.booster_.current_iteration()):
+            step = np.asarray(self.booster_.predict(features, start_iteration=number, num_iteration=1, raw_score=True))
+            total = step if total is None else total + step
+            if self.gains_ is None:
+                yield total.copy()
+            else:
+                weights = np.exp(total - total.max(axis=1, keepdims=True))
+                yield self._to_scores(weights / weights.sum(axis=1, keepdims=True))
+
+    @property
+    def feature_importances_(self) -> npt.NDArray[np.float64]:
+        """The gain of all splits on each feature, as a share of the sum."""
+        check_is_fitted(self, "booster_")
+        gain = np.asarray(self.booster_.feature_importance("gain", iteration=self._iterations(None)), np.float64)
+        return gain / gain.sum() if gain.sum() > 0 else gain
+
+    def _save_state(self, folder: Path) -> dict[str, Any]:
+        self.booster_.save_model(str(folder / _MODEL), num_iteration=-1)
+        return {
+            "best_iteration": self.best_iteration_,
+            "evals_result": self.evals_result_,
+            "gains": self.gains_,
+        }
+
+    def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
+        lightgbm = import_lightgbm()
+        try:
+            self.booster_ = lightgbm.Booster(model_file=str(folder / _MODEL))
+        except (lightgbm.basic.LightGBMError, TypeError) as error:
+            raise DataError(f"not a readable LightGBM model ({error})", file=str(folder / _MODEL)) from error
+        self.best_iteration_ = state["best_iteration"]
+        self.evals_result_ = state["evals_result"]
+        self.gains_ = state["gains"]
+        if self.booster_.num_feature() != self.n_features_in_:
+            raise DataError(
+                f"the trees have {self.booster_.num_feature()} features, the description {self.n_features_in_}",
+                file=str(folder),
+                remedy="The folder mixes two models: write it anew",
+            )
+
+
+def _labelled(rows: ListedRows, name: str) -> LabelledRows:
+    return LabelledRows(rows.X, rows.labels, rows.offsets, rows.weights, name)
+
+
+def _booster_of(model: Any) -> Any:
+    if model is None:
+        return None
+    if isinstance(model, BoostedRanker):
+        check_is_fitted(model, "booster_")
+        return model.booster_
+    booster = getattr(model, "booster_", model)
+    if not hasattr(booster, "num_trees"):
+        raise ValueError(f"init_model must be a BoostedRanker or a LightGBM model, got {type(model).__name__}")
+    return booster

@@ -1,0 +1,99 @@
+"""Scores of one or several systems against labels, by any metrics, with intervals and paired tests."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from plackett.data.containers import MultilabelData, RankingData
+from plackett.data.files import Source, open_target
+from plackett.metrics import compare, confidence_interval, get_metric
+from plackett.metrics.comparison import Comparisons
+
+DEFAULT_METRICS: dict[type, Sequence[str]] = {
+    RankingData: ("ndcg@1", "ndcg@5", "ndcg@10", "err@10", "map"),
+    MultilabelData: ("p@1", "p@3", "p@5", "ndcg@5"),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A system's value of a metric with its bootstrap interval, and the values per list, NaN where skipped."""
+
+    system: str
+    metric: str
+    value: float
+    interval: tuple[float, float]
+    values: npt.NDArray[np.float64]
+
+    @property
+    def lists(self) -> int:
+        """How many lists have a value."""
+        return int((~np.isnan(self.values)).sum())
+
+
+def evaluate(
+    data: RankingData | MultilabelData,
+    systems: Mapping[str, Any],
+    metrics: Sequence[str] | None = None,
+    *,
+    confidence: float = 0.95,
+    inverse_propensity: Any = None,
+    **options: Any,
+) -> list[Result]:
+    """Every metric of every system.
+
+    Args:
+        systems: scores by name.
+        metrics: names such as "ndcg@10"; None: the usual ones.
+        inverse_propensity: one number per label, for psp and psndcg.
+        options: of the metrics, such as ties="stable" or empty=0.
+    """
+    metrics = DEFAULT_METRICS[type(data)] if metrics is None else metrics
+    results = []
+    for metric in metrics:
+        needed = {"inverse_propensity": inverse_propensity} if metric.startswith("ps") else {}
+        if needed and inverse_propensity is None:
+            raise ValueError(f"{metric} needs inverse_propensity: give the training data to find it from")
+        for system, scores in systems.items():
+            if isinstance(data, RankingData):
+                values = get_metric(metric, **options)(scores, data.y, offsets=data.offsets, reduction="none")
+            else:
+                function = get_metric(metric, multilabel=True, **needed, **options)
+                values = function(scores, data.Y, reduction="none")
+            known = values[~np.isnan(values)]
+            mean = float(known.mean()) if len(known) else float("nan")
+            results.append(Result(system, metric, mean, confidence_interval(values, confidence=confidence), values))
+    return results
+
+
+def dump_per_list(results: Sequence[Result], target: Source) -> None:
+    """Write a CSV table with a row a list and a column a metric and system; empty where a list is skipped."""
+    several = len({result.system for result in results}) > 1
+    names = [f"{result.metric} {result.system}" if several else result.metric for result in results]
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["list", *names])
+    for number, row in enumerate(np.stack([result.values for result in results], 1).tolist()):
+        writer.writerow([number, *("" if np.isnan(value) else repr(value) for value in row)])
+    with open_target(target) as file:
+        file.write(text.getvalue().encode())
+
+
+def compare_systems(
+    results: Sequence[Result], *, correction: str = "holm", confidence: float = 0.95
+) -> dict[str, Comparisons]:
+    """By metric, all systems against the first."""
+    by_metric: dict[str, dict[str, npt.NDArray[np.float64]]] = {}
+    for result in results:
+        by_metric.setdefault(result.metric, {})[result.system] = result.values
+    return {
+        metric: compare(systems, baseline=next(iter(systems)), correction=correction, confidence=confidence)
+        for metric, systems in by_metric.items()
+    }

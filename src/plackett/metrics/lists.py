@@ -1,0 +1,126 @@
+"""What all ranking metrics share: the border, ties at random, and the mean over lists."""
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from plackett.likelihood.partition import as_floats, flatten, is_torch
+from plackett.lists import IntArray, Lists, make_batch, make_lists
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+REDUCTIONS = ("mean", "none")
+TIES = ("average", "stable", "random")
+
+
+@dataclass(frozen=True)
+class FlatLists:
+    """Scores and labels list by list; `lists` knows the rows they came from."""
+
+    scores: FloatArray  # (items,)
+    labels: FloatArray  # (items,)
+    lists: Lists
+
+    @property
+    def offsets(self) -> IntArray:
+        return self.lists.offsets
+
+    @property
+    def sizes(self) -> IntArray:
+        return self.lists.sizes
+
+    def shuffled(self, random_state: Any) -> "FlatLists":
+        """The items of each list in random order."""
+        list_of = np.repeat(np.arange(len(self.lists)), self.sizes)
+        rows = np.lexsort((np.random.default_rng(random_state).random(len(list_of)), list_of))
+        before = self.lists.rows
+        return FlatLists(
+            self.scores[rows], self.labels[rows], Lists(self.offsets, rows if before is None else before[rows])
+        )
+
+    def raise_bad(self, position: int, lowest: float, highest: float, reason: str) -> None:
+        """Say what is wrong with the item at a position; `reason` is why labels have these limits."""
+        item = position if self.lists.rows is None else int(self.lists.rows[position])
+        score, label = self.scores[position], self.labels[position]
+        if not np.isfinite(score):
+            raise ValueError(f"scores must be finite, got {score} at item {item}")
+        if not np.isfinite(label):
+            raise ValueError(f"labels must be finite, got {label} at item {item}")
+        raise ValueError(f"labels must be from {lowest:g} to {highest:g} {reason}, got {label:g} at item {item}")
+
+
+def to_numpy(values: Any) -> Any:
+    """Torch tensors as NumPy arrays; all else as it is. (Half precision has no NumPy type of its own in some forms.)"""
+    if not is_torch(values):
+        return values
+    tensor = values.detach()
+    return (tensor.double() if tensor.is_floating_point() else tensor).cpu().numpy()
+
+
+def prepare(scores: Any, labels: Any, *, offsets: Any, qid: Any, group: Any, where: Any) -> FlatLists:
+    """Flat scores and labels by the rules of the module docstring of `plackett.metrics`."""
+    x, y = as_floats("scores", to_numpy(scores)), as_floats("labels", to_numpy(labels))
+    if x.shape != y.shape:
+        raise ValueError(f"labels must have the shape of scores, {x.shape}, got {y.shape}")
+    if x.ndim == 1 and where is None:
+        lists = make_lists(len(x), offsets=to_numpy(offsets), qid=to_numpy(qid), group=to_numpy(group))
+        return FlatLists(
+            np.ascontiguousarray(lists.sort(x), np.float64), np.ascontiguousarray(lists.sort(y), np.float64), lists
+        )
+    for name, value in (("qid", qid), ("group", group)):
+        if value is not None:
+            raise ValueError(f"{name} belongs to one-dimensional scores without where, got scores of shape {x.shape}")
+    batch = make_batch(x.shape, offsets=offsets, where=None if where is None else to_numpy(where))
+    return FlatLists(flatten(x, batch), flatten(y, batch), Lists(batch.offsets))
+
+
+def check_k(k: Any) -> int | None:
+    """A cut-off: a whole number of at least 1, or None."""
+    if k is None:
+        return None
+    try:
+        number = 0 if isinstance(k, bool | np.bool_) else operator.index(k)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"k must be a whole number of at least 1, or None, got {k!r}")
+    return number
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def check_empty(empty: Any) -> float:
+    """What a list that has no value counts as; NaN for "skip"."""
+    check_choice("empty", empty, ("skip", 0, 1, 0.0, 1.0))
+    return float("nan") if empty == "skip" else float(empty)
+
+
+def reduce_values(
+    values: FloatArray, defined: BoolArray, empty: Any, weights: Any, reduction: str
+) -> float | FloatArray:
+    """One value a list, or sum(weight * value) / sum(weight) over the lists that are not skipped; of none, NaN."""
+    check_choice("reduction", reduction, REDUCTIONS)
+    values = np.where(defined, values, check_empty(empty))
+    if reduction == "none":
+        if weights is not None:
+            raise ValueError(
+                'weights must be None with reduction="none", which returns values as they are, got weights'
+            )
+        return values
+    kept = ~np.isnan(values)
+    if weights is None:
+        return float(values[kept].mean()) if kept.any() else float("nan")
+    weight = as_floats("weights", to_numpy(weights)).astype(np.float64, copy=False)
+    if weight.shape != values.shape:
+        raise ValueError(f"weights must hold one value per list, {values.shape}, got {weight.shape}")
+    if not (np.isfinite(weight) & (weight >= 0.0)).all():
+        raise ValueError(f"weights must be finite and at least 0, got {weight.min()} to {weight.max()}")
+    total = weight[kept].sum()
+    return float(weight[kept] @ values[kept] / total) if total > 0.0 else float("nan")

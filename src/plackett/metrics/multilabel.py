@@ -1,0 +1,327 @@
+"""Metrics of extreme multi-label classification: rows, each with a few labels among many.
+
+Scores come as
+
+    dense         2-D array of floats, (rows, labels)
+    sparse        CSR of the same shape: stored entries are scored, the others are not predicted at all
+    top columns   2-D array of integers, (rows, at least k): columns, best first; -1 = no more
+
+Equal scores: the lower column comes first. Labels come as a matrix Y of that shape, CSR or anything a CSR can be made
+of, where positive entries are the labels of a row, or as a pair (indices, offsets): row b has the labels
+indices[offsets[b]:offsets[b+1]].
+
+`empty` is what a row without labels counts as: 0 as in napkinXC, 1, or "skip". reduction: "mean", or "none" for one
+value per row. Nothing makes a dense copy of sparse input or sorts whole rows.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, issparse
+
+from plackett.lists import IntArray, check_offsets, whole_numbers
+from plackett.metrics.lists import (
+    REDUCTIONS,
+    FloatArray,
+    check_choice,
+    check_k,
+    reduce_values,
+    to_numpy,
+)
+from plackett.metrics.multilabel_kernels import score_rows, top_columns
+from plackett.metrics.ranking import discounts_of
+from plackett.threads import run_over_ranges
+
+PROPENSITY_PRESETS: dict[str, tuple[float, float]] = {
+    "default": (0.55, 1.5),
+    "wikipedia": (0.5, 0.4),
+    "amazon": (0.6, 2.6),
+    "WikiLSHTC-325K": (0.5, 0.4),
+    "Wikipedia-500K": (0.5, 0.4),
+    "Amazon-670K": (0.6, 2.6),
+    "Amazon-3M": (0.6, 2.6),
+}
+"""(A, B) of Jain et al. (2016) by data set, as the extreme classification repository has them."""
+
+_COST_PER_ENTRY = 5
+_COST_PER_ROW = 200
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """The labels of each row. There are `count` labels, or more where Y does not say how many (`is_open`)."""
+
+    indices: IntArray
+    offsets: IntArray
+    count: int
+    is_open: bool = False
+
+    @property
+    def sizes(self) -> IntArray:
+        return np.diff(self.offsets)
+
+    def admits(self, count: int) -> bool:
+        """Whether there can be so many labels."""
+        return count == self.count or (self.is_open and count > self.count)
+
+
+def _canonical(matrix: Any) -> Any:
+    """CSR with ascending columns, each at most once in a row."""
+    csr = csr_array(matrix)
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    return csr
+
+
+def _labels_of(Y: Any, name: str = "Y") -> _Labels:
+    if isinstance(Y, tuple):
+        if len(Y) != 2:
+            raise ValueError(f"{name} must be a matrix or a pair (indices, offsets), got {len(Y)} values")
+        indices = whole_numbers(f"indices of {name}", to_numpy(Y[0]))
+        if indices.size and indices.min() < 0:
+            raise ValueError(f"indices of {name} must be at least 0, got {indices.min()}")
+        offsets = check_offsets(to_numpy(Y[1]), len(indices), f"offsets of {name}")
+        return _Labels(indices, offsets, int(indices.max(initial=-1)) + 1, is_open=True)
+    matrix = to_numpy(Y)
+    if not issparse(matrix):
+        matrix = np.asarray(matrix)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} must be a matrix of numbers or a pair (indices, offsets), got {matrix.ndim} dimensions of "
+            f"{matrix.dtype}"
+        )
+    csr = _canonical(matrix)
+    if not (csr.data > 0).all():
+        if not (csr.data >= 0).all():
+            raise ValueError(f"{name} must hold grades of at least 0, got {csr.data.min()}")
+        csr = csr.copy()
+        csr.eliminate_zeros()
+    return _Labels(csr.indices.astype(np.int64), csr.indptr.astype(np.int64), csr.shape[1])
+
+
+def _top_of(scores: Any, labels: _Labels, k: int) -> IntArray:
+    """The columns in the first k places of each row."""
+    rows = len(labels.offsets) - 1
+    scores = to_numpy(scores)
+    if not issparse(scores):
+        scores = np.asarray(scores)
+    if scores.ndim != 2 or scores.shape[0] != rows or scores.dtype.kind not in "iuf":
+        raise ValueError(
+            f"scores must be numbers in two dimensions, a row for each of the {rows} rows of Y, got {scores.dtype} of "
+            f"shape {scores.shape}"
+        )
+    if not issparse(scores) and scores.dtype.kind in "iu":
+        if scores.shape[1] < k:
+            raise ValueError(f"scores must hold at least k = {k} columns in each row, got {scores.shape[1]}")
+        return np.ascontiguousarray(scores[:, :k], np.int64)
+    if not labels.admits(scores.shape[1]):
+        raise ValueError(f"scores must have as many columns as Y, {labels.count}, got {scores.shape[1]}")
+    if issparse(scores):
+        csr = _canonical(scores)
+        data, columns, offsets = csr.data, csr.indices.astype(np.int64), csr.indptr.astype(np.int64)
+    else:
+        data, columns = scores.reshape(-1), np.empty(0, np.int64)
+        offsets = np.arange(rows + 1, dtype=np.int64) * scores.shape[1]
+    # Single precision is ranked as it is: a copy in double precision could be large.
+    data = np.ascontiguousarray(data, data.dtype if data.dtype == np.float32 else np.float64)
+    top = np.empty((rows, k), np.int64)
+
+    def call(first: int, last: int) -> int:
+        return int(top_columns(first, last, data, columns, offsets, top))
+
+    bad = max(run_over_ranges(call, offsets * _COST_PER_ENTRY + np.arange(rows + 1) * _COST_PER_ROW), default=-1)
+    if bad >= 0:
+        row = int(np.searchsorted(offsets, bad, side="right")) - 1
+        raise ValueError(f"scores must be finite, got {data[bad]} in row {row}")
+    return top
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """Of each row: what was achieved, the best possible, the number of labels. Of each label: whether it was found."""
+
+    achieved: FloatArray
+    best: FloatArray
+    sizes: IntArray
+    found: npt.NDArray[np.bool_]
+
+    @property
+    def defined(self) -> npt.NDArray[np.bool_]:
+        return self.sizes > 0
+
+
+def _score(scores: Any, labels: _Labels, weights: FloatArray, discounts: FloatArray) -> _Outcome:
+    top = _top_of(scores, labels, len(discounts))
+    if labels.is_open:  # columns may be named that no row has; what they weigh is of no importance
+        weights = np.pad(weights, (0, max(0, int(top.max(initial=-1)) + 1 - len(weights))))
+    rows = len(labels.offsets) - 1
+    achieved, best, found = np.empty(rows), np.empty(rows), np.zeros(len(weights), np.bool_)
+
+    def call(first: int, last: int) -> int:
+        return int(
+            score_rows(
+                first, last, top, labels.indices, labels.offsets, weights, discounts, achieved, best, found
+            )
+        )  # fmt: skip
+
+    cost = (labels.offsets * len(discounts) + np.arange(rows + 1) * _COST_PER_ROW).astype(np.int64)
+    bad = max(run_over_ranges(call, cost), default=-1)
+    if bad >= 0:
+        raise ValueError(
+            f"scores must name columns of Y, each at most once in a row, got {top[bad].tolist()} in row {bad}"
+        )
+    return _Outcome(achieved, best, labels.sizes, found)
+
+
+def _places(k: Any) -> int:
+    number = check_k(k)
+    if number is None:
+        raise ValueError("k must be a whole number of at least 1, got None")
+    return number
+
+
+def multilabel_precision(
+    scores: Any, Y: Any, *, k: int = 5, empty: Any = 0, reduction: str = "mean"
+) -> float | FloatArray:
+    """P@k: labels of the row among its first k places, over k.
+
+    >>> multilabel_precision(np.array([[2, 0], [1, 2]]), np.array([[1, 0, 1], [0, 1, 0]]), k=2)
+    0.75
+    """
+    places, labels = _places(k), _labels_of(Y)
+    outcome = _score(scores, labels, np.ones(labels.count), np.ones(places))
+    return reduce_values(outcome.achieved / places, outcome.defined, empty, None, reduction)
+
+
+def multilabel_recall(
+    scores: Any, Y: Any, *, k: int = 5, empty: Any = 0, reduction: str = "mean"
+) -> float | FloatArray:
+    """Labels of the row among its first k places, over all labels of the row."""
+    places, labels = _places(k), _labels_of(Y)
+    outcome = _score(scores, labels, np.ones(labels.count), np.ones(places))
+    return reduce_values(outcome.achieved / np.maximum(outcome.sizes, 1), outcome.defined, empty, None, reduction)
+
+
+def multilabel_ndcg(scores: Any, Y: Any, *, k: int = 5, empty: Any = 0, reduction: str = "mean") -> float | FloatArray:
+    """nDCG@k: sum of 1 / log2(1 + place) over the row's labels in the first k places, over the best possible."""
+    places, labels = _places(k), _labels_of(Y)
+    outcome = _score(scores, labels, np.ones(labels.count), discounts_of(places))
+    return reduce_values(_ratio(outcome), outcome.defined, empty, None, reduction)
+
+
+def _ratio(outcome: _Outcome) -> FloatArray:
+    return outcome.achieved / np.where(outcome.defined, outcome.best, 1.0)
+
+
+def _propensity_scored(
+    scores: Any, Y: Any, inverse: Any, k: int, discounted: bool, normalisation: str, empty: Any, reduction: str
+) -> float | FloatArray:
+    check_choice("normalisation", normalisation, ("sums", "rows"))
+    check_choice("reduction", reduction, REDUCTIONS)
+    places, labels = _places(k), _labels_of(Y)
+    weights = np.ascontiguousarray(to_numpy(inverse), np.float64)
+    if weights.ndim != 1 or not labels.admits(len(weights)):
+        raise ValueError(
+            f"inverse_propensity must hold a number for each of the {labels.count} labels, got shape {weights.shape}"
+        )
+    if not (np.isfinite(weights) & (weights > 0.0)).all():
+        raise ValueError(f"inverse_propensity must be finite and above 0, got {weights.min()} to {weights.max()}")
+    discounts = discounts_of(places) if discounted else np.ones(places)
+    outcome = _score(scores, labels, weights, discounts)
+    if normalisation == "rows":
+        return reduce_values(_ratio(outcome), outcome.defined, empty, None, reduction)
+    # Rows with fewer labels than places have less to gain: PSnDCG divides each by the discounts its labels can take.
+    reach = np.concatenate(([1.0], np.cumsum(discounts)))[np.minimum(labels.sizes, places)] if discounted else 1.0
+    achieved, best = outcome.achieved / reach, outcome.best / reach
+    total = float(np.sum(best))
+    ratio = float(np.sum(achieved)) / total if total > 0.0 else float("nan")
+    if reduction == "mean":
+        return ratio
+    # To first order a row moves the ratio by this much: the mean is the ratio, the spread that of the ratio.
+    return np.asarray(ratio + (achieved - ratio * best) * (len(best) / total if total > 0.0 else 1.0))
+
+
+def propensity_scored_precision(
+    scores: Any,
+    Y: Any,
+    inverse_propensity: Any,
+    *,
+    k: int = 5,
+    normalisation: str = "sums",
+    empty: Any = 0,
+    reduction: str = "mean",
+) -> float | FloatArray:
+    """PSP@k (Jain et al. 2016): precision in which a label counts with its inverse propensity, over the best possible.
+
+    Args:
+        inverse_propensity: one number per label, see `inverse_propensity`.
+        normalisation: "sums" for the sum over rows of what was achieved over that of the best possible, as published
+            tables have it; "rows" for the mean over rows of the ratio. Rows without labels add nothing to sums.
+        reduction: "none" gives a value per row. Of "sums", which has none, those of its linearisation: their mean is
+            the ratio and their spread that of the ratio (the delta method), as intervals and paired tests need them.
+
+    >>> propensity_scored_precision(np.array([[2], [0]]), np.array([[1, 0, 1], [0, 1, 0]]), [1.0, 3.0, 5.0], k=1)
+    0.625
+    """
+    return _propensity_scored(scores, Y, inverse_propensity, k, False, normalisation, empty, reduction)
+
+
+def propensity_scored_ndcg(
+    scores: Any,
+    Y: Any,
+    inverse_propensity: Any,
+    *,
+    k: int = 5,
+    normalisation: str = "sums",
+    empty: Any = 0,
+    reduction: str = "mean",
+) -> float | FloatArray:
+    """PSnDCG@k: as `propensity_scored_precision`, with the discount 1 / log2(1 + place)."""
+    return _propensity_scored(scores, Y, inverse_propensity, k, True, normalisation, empty, reduction)
+
+
+def coverage(scores: Any, Y: Any, *, k: int = 5) -> float:
+    """The share of the labels that occur in Y that are found in the first k places of at least one row that has them.
+
+    NaN if Y has no labels.
+    """
+    places, labels = _places(k), _labels_of(Y)
+    outcome = _score(scores, labels, np.ones(labels.count), np.ones(places))
+    occurring = len(np.unique(labels.indices))
+    return float(outcome.found.sum() / occurring) if occurring else float("nan")
+
+
+def inverse_propensity(
+    Y: Any, *, a: float | None = None, b: float | None = None, preset: str = "default"
+) -> FloatArray:
+    """1 / propensity of each label by the model of Jain et al. (2016), from the labels of the training rows.
+
+        1 + C (n + b)^-a,   C = (log N - 1) (b + 1)^a,   n rows of N have the label
+
+    Args:
+        a, b: the constants; or
+        preset: a name in `PROPENSITY_PRESETS`, a data set or a family of them.
+
+    >>> inverse_propensity(np.eye(20, 3), preset="amazon").round(3).tolist()
+    [2.996, 2.996, 2.996]
+    """
+    if (a is None) != (b is None):
+        raise ValueError(f"a and b must be given together, got a={a} and b={b}")
+    if a is None or b is None:
+        if preset not in PROPENSITY_PRESETS:
+            raise ValueError(f"preset must be one of {', '.join(PROPENSITY_PRESETS)}, got {preset!r}")
+        a, b = PROPENSITY_PRESETS[preset]
+    elif preset != "default":
+        raise ValueError(f"at most one of preset and a, b may be given, got preset={preset!r} and a={a}, b={b}")
+    if not (a >= 0.0 and b >= 0.0):
+        raise ValueError(f"a and b must be at least 0, got a={a} and b={b}")
+    labels = _labels_of(Y)
+    rows = len(labels.offsets) - 1
+    if rows < 3:
+        raise ValueError(f"Y must have at least 3 rows, of fewer the model makes no propensities, got {rows}")
+    counts = np.bincount(labels.indices, minlength=labels.count)
+    scale = (np.log(rows) - 1.0) * (b + 1.0) ** a
+    return np.asarray(1.0 + scale * (counts + b) ** -a)

@@ -1,0 +1,69 @@
+"""Metrics of rows of many labels in compiled code: the best columns of each row, and what they achieve."""
+
+import math
+
+import numpy as np
+
+from plackett.compilation import inner, kernel
+from plackett.metrics.kernels import longest_of, room_to_rank, top_places
+
+
+@kernel
+def top_columns(first, last, data, columns, offsets, top):
+    """top[b] = the columns of the largest entries of row b, best first, then -1; the position of a bad entry, or -1.
+
+    Without `columns` the rows are dense. Equal entries stand in the order stored.
+    """
+    order, keys, spare_keys, spare_order = room_to_rank(longest_of(offsets, first, last))
+    for b in range(first, last):
+        begin, end = offsets[b], offsets[b + 1]
+        for i in range(begin, end):
+            if not abs(data[i]) < math.inf:
+                return i
+        places = min(top.shape[1], end - begin)
+        top_places(data[begin:end], places, order, keys, spare_keys, spare_order)
+        for place in range(places):
+            top[b, place] = columns[begin + order[place]] if columns.size > 0 else order[place]
+        top[b, places:] = -1
+    return -1
+
+
+@inner
+def _is_in(value, values):
+    found = False
+    for i in range(values.size):
+        found |= values[i] == value
+    return found
+
+
+@kernel
+def score_rows(first, last, top, labels, offsets, weights, discounts, achieved, best, found):
+    """What the columns in `top` achieve in each row, the best that any could, and which labels were found.
+
+    achieved   sum over the places of discount x weight of the label there, if the row has it
+    best       the same for the row's labels in descending order of weight
+    found      marks labels; threads may set the same mark, to the same value
+    Returns a row whose `top` has a column twice or one that does not exist, or -1.
+    """
+    longest = longest_of(offsets, first, last)
+    order, keys, spare_keys, spare_order = room_to_rank(longest)
+    own_weights = np.empty(longest)
+    places = discounts.size
+    for b in range(first, last):
+        own = labels[offsets[b] : offsets[b + 1]]
+        achieved[b], best[b] = 0.0, 0.0
+        for place in range(places):
+            column = top[b, place]
+            if column < 0:
+                break
+            if column >= weights.size or _is_in(column, top[b, :place]):
+                return b
+            if _is_in(column, own):
+                achieved[b] += discounts[place] * weights[column]
+                found[column] = True
+        for i in range(own.size):
+            own_weights[i] = weights[own[i]]
+        top_places(own_weights[: own.size], min(places, own.size), order, keys, spare_keys, spare_order)
+        for place in range(min(places, own.size)):
+            best[b] += discounts[place] * own_weights[order[place]]
+    return -1

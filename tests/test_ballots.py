@@ -1,0 +1,260 @@
+"""PrefLib files and CSV of rankings."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from data_folder import real_data
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plackett.data import Ballots, dump_preflib, dump_rankings_csv, load_preflib, load_rankings_csv
+from plackett.data.preflib import KINDS, tiers_of
+from plackett.errors import DataError
+
+HEADER = """# TITLE: test
+# DATA TYPE: toi
+# NUMBER ALTERNATIVES: 3
+# NUMBER VOTERS: 6
+# NUMBER UNIQUE ORDERS: 3
+# ALTERNATIVE NAME 1: Ada
+# ALTERNATIVE NAME 3: Eve: the third
+"""
+BODY = "3: 2,{1,3}\n2: 3\n1: {1,2}\n"
+
+
+def preflib(text: str) -> Ballots:
+    return load_preflib(io.BytesIO(text.encode()))
+
+
+def csv(text: str, **options: Any) -> Ballots:
+    return load_rankings_csv(io.BytesIO(text.encode()), **options)
+
+
+def test_a_preflib_file_by_hand() -> None:
+    ballots = preflib(HEADER + BODY)
+    assert ballots.names == ["Ada", "Alternative 2", "Eve: the third"]
+    assert ballots.items.tolist() == [1, 0, 2, 2, 0, 1]
+    assert ballots.labels.tolist() == [2, 1, 1, 1, 1, 1]
+    assert ballots.offsets.tolist() == [0, 3, 4, 6]
+    assert ballots.weights.tolist() == [3, 2, 1]
+
+
+def test_completed_ballots_put_the_rest_last() -> None:
+    ballots = preflib(HEADER + BODY).complete()
+    assert tiers_of(ballots) == [[[1], [0, 2]], [[2], [0, 1]], [[0, 1], [2]]]
+    assert ballots.weights.tolist() == [3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "line"),
+    [
+        ("", "no ballots", None),
+        (HEADER, "no ballots", None),
+        ("3\n1,Ada\n", "no header", 1),
+        (HEADER + "3: 2,{1,3\n", "expected a ballot", 8),
+        (HEADER + "x: 2\n", "expected a ballot", 8),
+        (HEADER + "3 2\n", "expected a ballot", 8),
+        (HEADER + "3: 4\n", "numbered from 1 to 3", 8),
+        (HEADER + "3: 0\n", "numbered from 1 to 3", 8),
+        (HEADER + "3: 1,1\n", "comes twice", 8),
+        (HEADER + "3: 2,{1,3}\n2: 3\n", "declares 6 voters, but 5 follow", None),
+        (HEADER + "3: 2,{1,3}\n3: 3\n", "declares 3 unique orders, but 2 follow", None),
+        (HEADER.replace("toi", "soi") + BODY, "has no ties", 8),
+        (HEADER.replace("toi", "toc") + BODY, "ranks all 3 items, this one 1", 9),
+        (HEADER.replace("VOTERS: 6", "VOTERS: six") + BODY, "expected a whole number", 4),
+        (HEADER.replace("ALTERNATIVES: 3", "ALTERNATIVES: 2") + "1: 1\n", "declares", None),
+    ],
+)
+def test_bad_preflib_files(text: str, problem: str, line: int | None) -> None:
+    with pytest.raises(DataError, match=problem) as caught:
+        preflib(text)
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "00001-00000001.soi", "00001-00000001.toc", "00003-00000001.toc", "00004-00000001.soc", "00005-00000001.toi",
+        "00006-00000001.toc", "00006-00000003.soc", "00014-00000001.soc", "00014-00000003.toc", "00014-00000003.toi",
+        "00027-00000001.toc", "00028-00000001.soi",
+    ],
+)  # fmt: skip
+def test_as_preflibtools_reads_it(name: str) -> None:
+    from preflibtools.instances import OrdinalInstance
+
+    path = real_data("preflib", name)
+    peer = OrdinalInstance()
+    peer.parse_file(str(path))
+    ballots = load_preflib(path)
+    assert list(ballots.names) == list(peer.alternatives_name.values())
+    found = [tuple(tuple(i + 1 for i in tier) for tier in ballot) for ballot in tiers_of(ballots)]
+    assert found == list(peer.orders)
+    assert ballots.weights.tolist() == [peer.multiplicity[order] for order in peer.orders]
+
+
+def test_categories_as_preflibtools_reads_them() -> None:
+    from preflibtools.instances import CategoricalInstance
+
+    path = real_data("preflib", "00026-00000001.cat")
+    peer = CategoricalInstance()
+    peer.parse_file(str(path))
+    ballots = load_preflib(path)
+    assert len(ballots) == len(peer.preferences)
+    for b, preference in enumerate(peer.preferences):
+        part = slice(ballots.offsets[b], ballots.offsets[b + 1])
+        for place, category in enumerate(preference):
+            chosen = ballots.items[part][ballots.labels[part] == len(preference) - place] + 1
+            assert set(chosen.tolist()) == set(category)
+        assert ballots.weights[b] == peer.multiplicity[preference]
+
+
+@st.composite
+def any_ballots(draw: Any) -> Ballots:
+    n = draw(st.integers(1, 6))
+    orders = draw(st.lists(st.permutations(range(n)), min_size=1, max_size=5))
+    items, labels, sizes = [], [], []
+    for order in orders:
+        size = draw(st.integers(0, n))
+        sizes.append(size)
+        items += order[:size]
+        labels += draw(st.lists(st.integers(1, 3), min_size=size, max_size=size))
+    return Ballots(
+        np.array(items, np.int64),
+        np.array(labels, np.float64),
+        np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+        np.array(draw(st.lists(st.integers(1, 9), min_size=len(orders), max_size=len(orders))), np.float64),
+        [f"item {i}" for i in range(n)],
+    )
+
+
+def sets_of(ballots: Ballots) -> list[list[set[str]]]:
+    return [[{ballots.names[i] for i in tier} for tier in ballot] for ballot in tiers_of(ballots)]
+
+
+@given(any_ballots())
+def test_preflib_round_trip(ballots: Ballots) -> None:
+    file = io.BytesIO()
+    dump_preflib(ballots, file)
+    file.seek(0)
+    found = load_preflib(file)
+    assert sets_of(found) == sets_of(ballots)
+    assert found.weights.tolist() == ballots.weights.tolist()
+    assert list(found.names) == list(ballots.names)
+
+
+@given(any_ballots(), st.sampled_from(["ranks", "places"]))
+def test_csv_round_trip(ballots: Ballots, layout: Any) -> None:
+    file = io.BytesIO()
+    dump_rankings_csv(ballots, file, layout=layout)
+    file.seek(0)
+    cast_once = bool((ballots.weights == 1).all())
+    if layout == "places" and not len(ballots.items):
+        return  # nothing was ranked: a table without columns
+    found = load_rankings_csv(file, layout=layout, weight=None if cast_once else "weight")
+    assert sets_of(found) == sets_of(ballots)
+    assert found.weights.tolist() == ballots.weights.tolist()
+    if layout == "ranks":
+        again = io.BytesIO()
+        dump_rankings_csv(found, again)
+        assert again.getvalue() == file.getvalue()
+
+
+def test_the_kind_of_a_written_file(tmp_path: Path) -> None:
+    ballots = preflib(HEADER + BODY)
+    dump_preflib(ballots, tmp_path / "a.toi")
+    assert sets_of(load_preflib(tmp_path / "a.toi")) == sets_of(ballots)
+    for kind in ("soc", "soi", "toc"):
+        with pytest.raises(ValueError, match=r"of kind .toi"):
+            dump_preflib(ballots, tmp_path / f"a.{kind}")
+    strict = ballots.select([1])
+    for kind in KINDS[1:4:2]:
+        dump_preflib(strict, tmp_path / f"b.{kind}")
+    with pytest.raises(ValueError, match="whole numbers"):
+        dump_preflib(
+            Ballots(ballots.items, ballots.labels, ballots.offsets, ballots.weights / 2, ballots.names),
+            tmp_path / "c.toi",
+        )
+
+
+def test_csv_by_rank() -> None:
+    ballots = csv("a,b,c,n\n1,2.5,2.5,5\n,1,,2\n", weight="n")
+    assert ballots.labels.tolist() == [-1, -2.5, -2.5, -1]
+    assert sets_of(ballots) == [[{"a"}, {"b", "c"}], [{"b"}]]
+    assert ballots.weights.tolist() == [5, 2]
+
+
+def test_csv_by_place() -> None:
+    ballots = csv("place1,place2,place3\nx,y=z,\ny,,x\n")
+    assert sets_of(ballots) == [[{"x"}, {"y", "z"}], [{"y"}, {"x"}]]
+
+
+def test_csv_with_features() -> None:
+    ballots = csv("A1,A2,L1,L2\n0.5,1,1,2\n2,3,2,1\n", items="L*", features="A*")
+    assert ballots.X.tolist() == [[0.5, 1], [2, 3]]
+    assert list(ballots.names) == ["L1", "L2"]
+    assert sets_of(ballots) == [[{"L1"}, {"L2"}], [{"L2"}, {"L1"}]]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "line"),
+    [
+        ("", "expected a header and at least one row", None),
+        ("a,b\n", "expected a header and at least one row", None),
+        ("a,b\n1\n", "expected 2 cells", 2),
+        ("a,b\n1,2,3\n", "expected 2 cells", 2),
+        ("a,b\n1,x\n", "expected a number in column b", 2),
+        ("a,b\n1,inf\n", "expected a number in column b", 2),
+        ("a,b\n1,-2\n", "expected a rank in column b", 2),
+        ("a,b\n1,0.3\n", "expected a rank in column b", 2),
+        ("a,a\n1,2\n", "a column name comes twice", 1),
+        ("place1,place2\nx,x\n", "an item comes twice", 2),
+        ("place1,place2\nx=,y\n", "on both sides", 2),
+        ("a,b\n1,\x002\n", "NUL", 2),
+        ('a,b\n1,"2\n', "not a CSV table", 2),
+    ],
+)
+def test_bad_csv(text: str, problem: str, line: int | None) -> None:
+    with pytest.raises(DataError, match=problem) as caught:
+        csv(text)
+    assert caught.value.line == line
+
+
+def test_bad_csv_options() -> None:
+    with pytest.raises(ValueError, match="no column 'Z\\*'"):
+        csv("a,b\n1,2\n", items="Z*")
+    with pytest.raises(ValueError, match="layout must be one of"):
+        csv("a,b\n1,2\n", layout="x")
+    with pytest.raises(DataError, match="weights must be at least 0"):
+        csv("a,b,w\n1,2,-1\n", weight="w")
+
+
+def test_nascar() -> None:
+    ballots = load_rankings_csv(real_data("rankings", "nascar-2002.csv"))
+    assert (len(ballots), len(ballots.names)) == (36, 87)
+    assert set(np.diff(ballots.offsets)) == {43}
+
+
+@pytest.mark.parametrize("name", ["segment", "vowel", "vehicle", "pendigits", "libras"])
+def test_label_rankings(name: str) -> None:
+    ballots = load_rankings_csv(real_data("label-ranking", f"{name}.csv.xz"), items="L*", features="A*")
+    assert ballots.X is not None
+    assert ballots.labels.max() == -1
+    assert (np.diff(ballots.offsets) == len(ballots.names)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"items": np.array([0, 3])}, "items must be from 0 to 1"),
+        ({"labels": np.ones(3)}, "labels must hold one value for each of the 2 ranked items"),
+        ({"weights": np.ones(2)}, "weights must hold one value for each of the 1 ballots"),
+        ({"offsets": np.array([0, 1])}, "offsets must end with"),
+    ],
+)
+def test_containers_refuse_what_does_not_belong_together(change: dict[str, Any], message: str) -> None:
+    parts = {"items": np.array([0, 1]), "labels": np.ones(2), "offsets": np.array([0, 2]), "weights": np.ones(1)}
+    with pytest.raises(ValueError, match=message):
+        Ballots(**{**parts, **change}, names=["a", "b"])

@@ -1,0 +1,213 @@
+"""`plackett info` and `plackett evaluate`."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from data_folder import real_data
+
+from plackett import cli
+from plackett.cli.data import FormatName
+from plackett.data import (
+    FORMATS,
+    dump_letor,
+    dump_parquet,
+    dump_scores,
+    dump_xmc,
+    load_scores,
+    load_xmc,
+    make_multilabel,
+    make_tiered_lists,
+)
+from plackett.errors import DataError
+from plackett.metrics import inverse_propensity, ndcg, propensity_scored_precision
+
+
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str, str]:
+    """Exit code, output and error output of the command."""
+    monkeypatch.setattr(sys, "argv", ["plackett", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "200")
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def plackett(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    return lambda *arguments: run(monkeypatch, capsys, *arguments)
+
+
+def test_the_command_knows_every_format() -> None:
+    assert {name.value for name in FormatName} == set(FORMATS)
+
+
+def test_info_of_lists(plackett: Any) -> None:
+    path = real_data("mq2008", "S1.txt.xz")
+    code, output, _ = plackett("info", path)
+    assert code == 0
+    for part in ("LETOR / SVMlight text", "lists", "157", "2,933", "46", "52 (33.1%)", "grades", "█"):
+        assert part in output
+    code, output, _ = plackett("info", path, "--json")
+    found = json.loads(output)
+    assert (found["lists"], found["items"], found["features"]) == (157, 2933, 46)
+    assert dict(found["histograms"]["grades"]) == {"0": 2316, "1": 427, "2": 190}
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "words"),
+    [
+        (("eurlex-4k", "test.txt.xz"), (), ("XMC sparse text", "3,809", "5,000", "3,993", "rows without labels")),
+        (("preflib", "00001-00000001.toc"), (), ("PrefLib ballots", "19,297", "43,942", "ballots with ties")),
+        (("rankings", "nascar-2002.csv"), (), ("CSV of rankings", "36", "87")),
+        (("label-ranking", "vowel.csv.xz"), ("--items", "L*", "--features", "A*"), ("528", "11")),
+    ],
+)
+def test_info_of_every_kind(plackett: Any, parts: Any, options: Any, words: Any) -> None:
+    code, output, _ = plackett("info", real_data(*parts), *options)
+    assert code == 0
+    assert all(word in output for word in words)
+
+
+def test_info_of_parquet_and_standard_input(plackett: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = make_tiered_lists(4, random_state=0)
+    dump_parquet(data, tmp_path / "data.parquet")
+    assert "Parquet" in plackett("info", tmp_path / "data.parquet")[1]
+    file = io.BytesIO()
+    dump_letor(data, file)
+    file.seek(0)
+    monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": file}))
+    code, output, _ = plackett("info", "-")
+    assert code == 0
+    assert "items" in output
+
+
+def test_errors_are_one_line(plackett: Any, tmp_path: Path) -> None:
+    path = tmp_path / "bad.txt"
+    path.write_text("1 qid:1 1:x\n")
+    code, output, error = plackett("info", path)
+    assert (code, output) == (1, "")
+    assert "line 1: expected a number as feature value" in error
+    assert "Traceback" not in error
+    code, _, error = plackett("info", tmp_path / "nothing.txt")
+    assert code == 1
+    assert "nothing.txt" in error
+    code, _, error = plackett("info", path, "--items", "L*")
+    assert code == 2
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> Any:
+    data = make_tiered_lists(60, tier_sizes=(1, 2, 5), random_state=1)
+    good, bad = data.X @ [1.0, -0.5], np.random.default_rng(0).standard_normal(len(data.y))
+    dump_letor(data, tmp_path / "data.txt")
+    dump_scores(good, tmp_path / "good.txt")
+    dump_scores(bad, tmp_path / "bad.txt.gz")
+    return tmp_path, data, good
+
+
+def test_evaluate_one_system(plackett: Any, scored: Any) -> None:
+    folder, data, good = scored
+    code, output, _ = plackett("evaluate", folder / "data.txt", folder / "good.txt", "-m", "ndcg@5", "-m", "tau-b")
+    assert code == 0
+    value = ndcg(good, data.y, k=5, offsets=data.offsets)
+    assert f"{value:.4f}" in output
+    assert "95% interval" in output
+    assert "tau-b" in output
+    code, output, _ = plackett("evaluate", folder / "data.txt", folder / "good.txt", "-m", "ndcg@5", "--json")
+    (found,) = json.loads(output)["results"]
+    assert found["value"] == pytest.approx(value, abs=1e-12)
+    assert found["interval"][0] < value < found["interval"][1]
+
+
+def test_evaluate_compares_systems(plackett: Any, scored: Any) -> None:
+    folder, data, _ = scored
+    paths = folder / "good.txt", folder / "bad.txt.gz"
+    values = folder / "values.csv"
+    code, output, _ = plackett("evaluate", folder / "data.txt", *paths, "--per-list", values)
+    assert code == 0
+    assert "t-test p" in output
+    assert "corrected by holm" in output
+    lines = values.read_text().splitlines()
+    assert len(lines) == 1 + len(data)
+    assert lines[0].startswith("list,ndcg@1 good.txt,ndcg@1 bad.txt.gz")
+
+
+def test_evaluate_options_reach_the_metric(plackett: Any, scored: Any) -> None:
+    folder, data, _ = scored
+    dump_scores(np.zeros(len(data.y)), folder / "constant.txt")
+    arguments = folder / "data.txt", folder / "constant.txt", "-m", "ndcg", "--json"
+    found = [
+        json.loads(plackett("evaluate", *arguments, *extra)[1])["results"][0]["value"]
+        for extra in ((), ("--ties", "stable"), ("--gain", "linear"))
+    ]
+    wanted = [
+        ndcg(np.zeros(len(data.y)), data.y, offsets=data.offsets, **extra)
+        for extra in ({}, {"ties": "stable"}, {"gain": "linear"})
+    ]
+    assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def test_evaluate_labels_of_rows(plackett: Any, tmp_path: Path) -> None:
+    data = make_multilabel(200, 300, 60, labels_per_row=3, features_per_row=10, random_state=0)
+    train, test = data.select(range(150)), data.select(range(150, 200))
+    dump_xmc(train, tmp_path / "train.txt")
+    dump_xmc(test, tmp_path / "test.txt")
+    scores = test.Y.copy()
+    scores.data = np.random.default_rng(0).random(len(scores.data))
+    scores.indices = np.random.default_rng(1).permutation(scores.indices)
+    scores.sum_duplicates()
+    dump_scores(scores, tmp_path / "scores.txt")
+    arguments = tmp_path / "test.txt", tmp_path / "scores.txt", "-m", "p@1", "-m", "psp@3"
+    code, output, _ = plackett("evaluate", *arguments, "--train", tmp_path / "train.txt", "--json")
+    assert code == 0
+    found = {r["metric"]: r["value"] for r in json.loads(output)["results"]}
+    wanted = propensity_scored_precision(scores, test.Y, inverse_propensity(train.Y), k=3)
+    assert found["psp@3"] == pytest.approx(wanted, abs=1e-12)
+    code, _, error = plackett("evaluate", *arguments)
+    assert code == 1
+    assert "needs inverse_propensity" in error
+
+
+def test_scores_round_trip(tmp_path: Path) -> None:
+    data = make_tiered_lists(3, random_state=0)
+    scores = np.random.default_rng(0).standard_normal(len(data.y))
+    dump_scores(scores, tmp_path / "scores.txt.xz")
+    assert (load_scores(tmp_path / "scores.txt.xz", data) == scores).all()
+    np.save(tmp_path / "scores.npy", scores)
+    assert (load_scores(tmp_path / "scores.npy", data) == scores).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "no scores"),
+        ("1\n2\n", "2 rows of scores for 20 rows"),
+        ("1\nx\n", "line 2: expected a number"),
+        ("1 1:2\n" * 20, "expected one number a line"),
+        ("nan\n" * 20, "expected a number"),
+    ],
+)
+def test_bad_scores(text: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "scores.txt"
+    path.write_text(text)
+    with pytest.raises(DataError, match=problem):
+        load_scores(path, make_tiered_lists(1, random_state=0))
+
+
+def test_scores_of_rows_with_a_header(tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("2 1 4\n0 0:1\n3 0:1\n")
+    data = load_xmc(tmp_path / "data.txt")
+    for header in ("", "2 4\n"):
+        (tmp_path / "scores.txt").write_text(header + "3:0.5 0:2\n\n")
+        assert load_scores(tmp_path / "scores.txt", data).toarray().tolist() == [[2, 0, 0, 0.5], [0, 0, 0, 0]]
+    (tmp_path / "scores.txt").write_text("4:1\n\n")
+    with pytest.raises(DataError, match="beyond"):
+        load_scores(tmp_path / "scores.txt", data)

@@ -1,0 +1,511 @@
+"""LETOR and XMC text: exact numbers, round trips, every kind of bad file."""
+
+import io
+import sys
+from decimal import Decimal, localcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from data_folder import real_data
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array, random_array
+from sklearn.datasets import load_svmlight_file
+
+from plackett.data import (
+    MultilabelData,
+    RankingData,
+    dump_group,
+    dump_letor,
+    dump_xmc,
+    load_group,
+    load_letor,
+    load_xmc,
+    sparse_text,
+)
+from plackett.errors import DataError
+
+
+def letor(text: str | bytes, **options: Any) -> RankingData:
+    return load_letor(io.BytesIO(text.encode() if isinstance(text, str) else text), **options)
+
+
+def xmc(text: str | bytes, **options: Any) -> MultilabelData:
+    return load_xmc(io.BytesIO(text.encode() if isinstance(text, str) else text), **options)
+
+
+def same_bits(found: Any, wanted: Any) -> bool:
+    found, wanted = np.ascontiguousarray(found), np.ascontiguousarray(wanted)
+    return found.shape == wanted.shape and found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes()
+
+
+# Numbers
+
+
+def halfway(bits: int, power: int) -> str:
+    """The decimal expansion of a point halfway between two neighbouring doubles."""
+    with localcontext() as context:
+        context.prec = 1200
+        return format(Decimal(2 * bits + 1) * Decimal(2) ** (power - 1), "f")
+
+
+number_texts = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.decimals(allow_nan=False, allow_infinity=False, places=25, min_value=-(10**12), max_value=10**12).map(str),
+    st.tuples(st.integers(0, 10**40), st.integers(-345, 268)).map(lambda p: f"{p[0]}e{p[1]}"),
+    st.tuples(st.integers(2**52, 2**53 - 1), st.integers(-120, 120)).map(lambda p: halfway(*p)),
+    st.tuples(st.from_regex(r"[+-]?([0-9]{1,25}\.?[0-9]{0,25}|\.[0-9]{1,25})", fullmatch=True)).map(lambda p: p[0]),
+    st.sampled_from(["0", "-0", "1e22", "1e23", "9007199254740993", "5e-324", "2.2250738585072014e-308", "1e-400"]),
+)
+
+
+@given(st.lists(number_texts, min_size=1, max_size=40))
+def test_numbers_are_rounded_as_python_rounds_them(texts: list[str]) -> None:
+    texts = [text for text in texts if np.isfinite(float(text))] or ["1"]
+    data = letor("".join(f"{text} qid:1 1:{text}\n" for text in texts))
+    wanted = np.array([float(text) for text in texts])
+    assert same_bits(data.X[:, 0], wanted)
+    assert same_bits(data.y, wanted)
+
+
+def test_many_random_bit_patterns(rng: np.random.Generator) -> None:
+    values = rng.integers(0, 2**64, 50_000, dtype=np.uint64).view(np.float64)
+    values = values[np.isfinite(values)]
+    assert same_bits(letor("".join(f"0 qid:1 1:{v!r}\n" for v in values.tolist())).X[:, 0], values)
+
+
+@pytest.mark.parametrize("digits", [19, 20, 400, 5000])
+def test_long_numbers(digits: int) -> None:
+    text = "1." + "0" * (digits - 2) + "7"
+    assert letor(f"0 qid:1 1:{text}\n").X[0, 0] == float(text)
+
+
+# LETOR
+
+
+def test_a_letor_file_by_hand() -> None:
+    data = letor(
+        "# a comment\n2 qid:10 1:0.5 3:-1e-3 #docid = GX-1 inc = 1 prob = 0.5\n\n"
+        "0 qid:10 2:nan # b c\r\n1\tqid:7  1:3 \n"
+    )
+    np.testing.assert_array_equal(data.X, [[0.5, 0, -1e-3], [0, np.nan, 0], [3, 0, 0]])
+    assert data.y.tolist() == [2, 0, 1]
+    assert data.qid.tolist() == [10, 10, 7]
+    assert data.offsets.tolist() == [0, 2, 3]
+    assert data.ids is not None
+    assert data.ids.tolist() == ["GX-1", "b c", ""]
+
+
+def test_without_comments_there_are_no_ids() -> None:
+    assert letor("1 qid:1 1:2\n").ids is None
+    assert letor("1 qid:1 1:2 # a\n", ids=False).ids is None
+
+
+def test_ids_that_are_not_ascii() -> None:
+    ids = letor("1 qid:1 1:2 # Äpfel\n0 qid:1 # b\n").ids
+    assert ids is not None
+    assert ids.tolist() == ["Äpfel", "b"]
+
+
+def test_options_of_width_and_type() -> None:
+    text = "1 qid:1 0:0.1 2:2\n"
+    assert letor(text, first_index=0).X.tolist() == [[0.1, 0, 2]]
+    data = letor("1 qid:1 1:0.1\n", n_features=3, dtype=np.float32)
+    assert same_bits(data.X, np.array([[0.1, 0, 0]], np.float32))
+    sparse = letor("1 qid:1 1:0.1 3:0\n0 qid:1\n", n_features=5, sparse=True).X
+    assert sparse.shape == (2, 5)
+    assert sparse.indices.tolist() == [0, 2]
+    assert sparse.indptr.tolist() == [0, 2, 2]
+
+
+def test_scattered_lists_can_be_grouped() -> None:
+    text = "1 qid:5 1:1 # a\n2 qid:3 1:2 # b\n3 qid:5 1:3 # c\n"
+    for sparse in (False, True):
+        data = letor(text, scattered="group", sparse=sparse)
+        X = data.X.toarray() if sparse else data.X
+        assert X[:, 0].tolist() == [1, 3, 2]
+        assert data.y.tolist() == [1, 3, 2]
+        assert data.qid.tolist() == [5, 5, 3]
+        assert data.ids.tolist() == ["a", "c", "b"]
+        assert data.offsets.tolist() == [0, 2, 3]
+
+
+def test_unsorted_indices_can_be_sorted() -> None:
+    assert letor("1 qid:1 3:3 1:1\n", unsorted="sort").X.tolist() == [[1, 0, 3]]
+    with pytest.raises(DataError, match="line 2: feature index given twice"):
+        letor("1 qid:1 1:1\n1 qid:1 3:3 1:1 3:4\n", unsorted="sort")
+
+
+def test_lists_by_side_file(tmp_path: Path) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text("1 1:1\n0 1:2\n1 1:3\n")
+    with pytest.raises(DataError, match="the rows have no qid"):
+        load_letor(path)
+    assert load_letor(path, group=[1, 2]).offsets.tolist() == [0, 1, 3]
+    (tmp_path / "train.txt.query").write_text("2\n1\n")
+    data = load_letor(path)
+    assert data.offsets.tolist() == [0, 2, 3]
+    assert data.qid.tolist() == [0, 0, 1]
+    dump_group(data, tmp_path / "again.query")
+    assert load_group(tmp_path / "again.query").tolist() == [2, 1]
+    (tmp_path / "train.txt.query").write_text("2\n2\n")
+    with pytest.raises(DataError, match=r"add up to 4, but .* has 3 rows"):
+        load_letor(path)
+    with pytest.raises(ValueError, match="group belongs to files without qid"):
+        letor("1 qid:1 1:1\n", group=[1])
+
+
+@pytest.mark.parametrize("text", ["", "\n", "x\n", "1\n-2\n", "1.5\n"])
+def test_bad_side_files(text: str) -> None:
+    with pytest.raises(DataError):
+        load_group(io.BytesIO(text.encode()))
+
+
+@st.composite
+def ranking_data(draw: Any) -> RankingData:
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    n, d = sum(sizes), draw(st.integers(1, 4))
+    numbers = st.floats(allow_infinity=False, width=64)
+    X = np.array(draw(st.lists(numbers, min_size=n * d, max_size=n * d))).reshape(n, d)
+    y = np.array(draw(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=n, max_size=n)))
+    qid = np.repeat(
+        draw(st.lists(st.integers(-(10**17), 10**17), min_size=len(sizes), max_size=len(sizes), unique=True)), sizes
+    )
+    ids = None
+    if draw(st.booleans()):
+        words = st.text(
+            st.characters(codec="utf-8", categories=("L", "N", "P", "S"), exclude_characters="#"), min_size=1
+        )
+        words = words.filter(lambda w: not w.startswith("docid") and len(w.encode()) < 200)
+        ids = np.array(draw(st.lists(words, min_size=n, max_size=n)))
+    return RankingData(X, y, qid, np.concatenate(([0], np.cumsum(sizes))).astype(np.int64), ids)
+
+
+def assert_equal_data(found: RankingData, wanted: RankingData) -> None:
+    np.testing.assert_array_equal(found.X, wanted.X)
+    assert same_bits(np.signbit(found.X), np.signbit(wanted.X) & ~np.isnan(wanted.X))
+    assert same_bits(found.y, wanted.y)
+    assert found.qid.tolist() == wanted.qid.tolist()
+    assert found.offsets.tolist() == wanted.offsets.tolist()
+    assert (None if found.ids is None else found.ids.tolist()) == (None if wanted.ids is None else wanted.ids.tolist())
+
+
+@given(ranking_data(), st.sampled_from([0, 1]))
+def test_letor_round_trip_is_exact(data: RankingData, first_index: int) -> None:
+    file = io.BytesIO()
+    dump_letor(data, file, first_index=first_index)
+    file.seek(0)
+    assert_equal_data(load_letor(file, first_index=first_index), data)
+
+
+def test_round_trip_of_float32_and_of_sparse_features(rng: np.random.Generator) -> None:
+    X = rng.standard_normal((5, 3)).astype(np.float32)
+    data = RankingData(X, np.arange(5.0), np.zeros(5, np.int64), np.array([0, 5]))
+    file = io.BytesIO()
+    dump_letor(data, file)
+    file.seek(0)
+    assert same_bits(load_letor(file, dtype=np.float32).X, X)
+    sparse = csr_array(X * (X > 0))
+    file = io.BytesIO()
+    dump_letor(RankingData(sparse, data.y, data.qid, data.offsets), file)
+    file.seek(0)
+    found = load_letor(file, sparse=True, n_features=3, dtype=np.float32).X
+    assert (found != sparse).nnz == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("X", np.array([[np.inf]]), "X must be finite or NaN"),
+        ("y", np.array([np.nan]), "y must be finite"),
+        ("qid", np.array(["a"]), "qid must hold whole numbers"),
+        ("ids", np.array([" a"]), "ids must be printable"),
+        ("ids", np.array(["a#b"]), "ids must be printable"),
+        ("ids", np.array(["docid = 3"]), "ids must be printable"),
+    ],
+)
+def test_what_text_cannot_hold_is_refused(field: str, value: Any, message: str, tmp_path: Path) -> None:
+    parts: dict[str, Any] = {"X": np.ones((1, 1)), "y": np.ones(1), "qid": np.ones(1, int), "offsets": np.array([0, 1])}
+    path = tmp_path / "data.txt"
+    path.write_text("precious")
+    with pytest.raises(ValueError, match=message):
+        dump_letor(RankingData(**{**parts, field: value}), path)
+    assert path.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+BAD_LINES = [
+    ("x qid:1 1:1", "expected a number as label", "x"),
+    ("nan qid:1 1:1", "expected a number as label", "nan"),
+    ("inf qid:1 1:1", "expected a number as label", "inf"),
+    ("1e999 qid:1 1:1", "must be finite", "1e999"),
+    ("1 qid:a 1:1", "whole number after qid", "qid:a"),
+    ("1 qid: 1:1", "whole number after qid", "qid:"),
+    ("1 qid:99999999999999999999 1:1", "whole number after qid", "qid:99999999999999999999"),
+    ("1 1:1", "some rows have a qid and others have none", "1"),
+    ("1 1:1 qid:1", "some rows have a qid and others have none", "1"),
+    ("1 qid:1 1:1 qid:2", "qid must stand directly after the label", "qid:2"),
+    ("1 qid:1 0:1", "feature index below the first one", "0:1"),
+    ("1 qid:1 -1:1", "feature index below the first one", "-1:1"),
+    ("1 qid:1 2:1 1:1", "feature indices must increase", "1:1"),
+    ("1 qid:1 2:1 2:1", "feature index given twice", "2:1"),
+    ("1 qid:1 9:1", "beyond the declared number of features", "9:1"),
+    ("1 qid:1 99999999999999:1", "beyond the declared number of features", "99999999999999:1"),
+    ("1 qid:1 1:", "expected a number as feature value", "1:"),
+    ("1 qid:1 1", "expected index:value", "1"),
+    ("1 qid:1 a:1", "expected a whole number as feature index", "a:1"),
+    ("1 qid:1 1:abc", "expected a number as feature value", "1:abc"),
+    ("1 qid:1 1:1e", "expected a number as feature value", "1:1e"),
+    ("1 qid:1 1:0x10", "expected a number as feature value", "1:0x10"),
+    ("1 qid:1 1:1_0", "expected a number as feature value", "1:1_0"),
+    ("1 qid:1 1:.", "expected a number as feature value", "1:."),
+    ("1 qid:1 1:inf", "feature values must be finite", "1:inf"),
+    ("1 qid:1 1:1e400", "feature values must be finite", "1e400"),
+    ("1 qid:1 1:1\x00", "a NUL byte", "1:1\x00"),
+    ("\x001 qid:1 1:1", "a NUL byte", "\x001"),
+    ("1 qid:1 1:1 # " + "x" * 300, "no identifier", None),
+]
+
+
+@pytest.mark.parametrize(("line", "problem", "text"), BAD_LINES)
+def test_bad_lines_are_named(line: str, problem: str, text: str | None) -> None:
+    good = "1 qid:1 1:0.5 2:2\n"
+    with pytest.raises(DataError, match=problem) as caught:
+        letor(good * 3 + "# comment\n" + line + "\n" + good, n_features=5)
+    assert caught.value.line == 5
+    assert caught.value.file == "stream"
+    if text is not None:
+        assert caught.value.text == text
+
+
+def test_the_line_is_right_in_large_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparse_text, "_BLOCK", 1000)
+    monkeypatch.setattr(sparse_text, "_PIECE", 100)
+    lines = [f"{i % 3} qid:{i // 10} 1:{i} 2:0.5 # d{i}" for i in range(500)]
+    data = letor("\n".join(lines))
+    assert data.X[:, 0].tolist() == list(range(500))
+    assert data.ids.tolist() == [f"d{i}" for i in range(500)]
+    for at in (0, 3, 250, 499):
+        bad = lines.copy()
+        bad[at] = "1 qid:1 1:oops"
+        with pytest.raises(DataError) as caught:
+            letor("\n".join(bad))
+        assert caught.value.line == at + 1
+    lines.insert(300, "0 qid:2 1:1")
+    with pytest.raises(DataError, match="the qid comes back after other lists: 'qid:2'") as caught:
+        letor("\n".join(lines))
+    assert caught.value.line == 301
+
+
+def test_rows_without_qid_that_begin_in_another_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparse_text, "_PIECE", 10)
+    with pytest.raises(DataError, match="some rows have a qid") as caught:
+        letor("1 qid:1 1:2\n" * 3 + "1 1:2\n" * 3)
+    assert caught.value.line == 4
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n"])
+def test_a_file_without_rows(text: str) -> None:
+    with pytest.raises(DataError, match="no rows"):
+        letor(text)
+
+
+def test_an_index_far_too_large_for_a_dense_array() -> None:
+    text = "1 qid:1 2000000000:1\n"
+    with pytest.raises(DataError, match="Pass sparse=True"):
+        letor(text)
+    assert letor(text, sparse=True).X.shape == (1, 2_000_000_000)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"scattered": "drop"}, {"unsorted": "x"}, {"dtype": int}, {"first_index": 2}, {"n_features": -1}, {"cache": True}],
+)
+def test_bad_options(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        letor("1 qid:1 1:1\n", **options)
+
+
+def test_as_scikit_learn_reads_it(tmp_path: Path, rng: np.random.Generator) -> None:
+    path = tmp_path / "data.txt"
+    X = np.where(rng.random((300, 20)) < 0.5, rng.standard_normal((300, 20)), 0.0)
+    data = RankingData(csr_array(X), rng.integers(0, 5, 300) * 1.0, np.repeat(np.arange(30), 10), np.arange(0, 301, 10))
+    dump_letor(data, path)
+    peer, y, qid = load_svmlight_file(str(path), query_id=True, n_features=20)
+    found = load_letor(path, n_features=20)
+    assert same_bits(found.X, peer.toarray())
+    assert same_bits(found.y, y)
+    assert found.qid.tolist() == qid.tolist()
+
+
+# XMC
+
+
+def test_an_xmc_file_by_hand() -> None:
+    data = xmc("5 4 3\n2,0 0:1 3:0.5\n 1:2\n1:2 2:3\n1\n\n")
+    assert data.Y.toarray().tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 0]]
+    assert data.X.toarray().tolist() == [[1, 0, 0, 0.5], [0, 2, 0, 0], [0, 2, 3, 0], [0] * 4, [0] * 4]
+    assert data.Y.has_canonical_format
+
+
+def test_blank_lines_at_the_end_are_no_rows() -> None:
+    assert len(xmc("1 1 1\n0 0:1\n\n\n")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "line"),
+    [
+        ("", "the file is empty", None),
+        ("1 2\n0 0:1\n", "expected a header", 1),
+        ("0 qid:1 1:2\n", "expected a header", 1),
+        ("2 2 2\n0 0:1\n", "declares 2 rows, but 1 follow", 1),
+        ("1 2 2\n0 0:1\n0 0:1\n", "declares 1 rows, but 2 follow", 1),
+        ("1 2 2\n0 2:1\n", "feature index beyond", 2),
+        ("1 2 2\n2 0:1\n", "label beyond", 2),
+        ("1 2 2\n-1 0:1\n", "expected a number as label", 2),
+        ("1 2 2\n0,,1 0:1\n", "expected a number as label", 2),
+        ("1 2 2\n0, 0:1\n", "expected a number as label", 2),
+        ("1 2 2\nx 0:1\n", "expected a number as label", 2),
+        ("1 2 2\n0,0 0:1\n", "a label given twice", 2),
+        ("1 2 2\n0 1:1 0:1\n", "feature indices must increase", 2),
+        ("1 2 2\n0 0:1 # c\n", "expected index:value", 2),
+        ("1 2 2\n0 0:\n", "expected a number as feature value", 2),
+        ("1 2 2\n0 0:1\x00\n", "a NUL byte", 2),
+        ("2 2 2\n0 0:1\n0 0:1 1:zz\n", "expected a number as feature value", 3),
+    ],
+)
+def test_bad_xmc_files(text: str, problem: str, line: int | None) -> None:
+    with pytest.raises(DataError, match=problem) as caught:
+        xmc(text)
+    assert caught.value.line == line
+
+
+def test_xmc_round_trip_is_exact(rng: np.random.Generator, tmp_path: Path) -> None:
+    X = csr_array(random_array((50, 30), density=0.2, format="csr", rng=rng))
+    Y = csr_array(random_array((50, 40), density=0.05, format="csr", rng=rng))
+    Y.data[:] = 1.0
+    for name in ("data.txt", "data.txt.gz"):
+        dump_xmc(MultilabelData(X, Y), tmp_path / name)
+        found = load_xmc(tmp_path / name)
+        for mine, wanted in ((found.X, X), (found.Y, Y)):
+            assert mine.shape == wanted.shape
+            assert (mine.toarray() == wanted.toarray()).all()
+    Y.data[0] = 2.0
+    with pytest.raises(ValueError, match="no grades"):
+        dump_xmc(MultilabelData(X, Y), tmp_path / "graded.txt")
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+def test_xmc_round_trip_of_any_value(values: list[float]) -> None:
+    X = csr_array((np.array(values), (np.zeros(len(values), int), np.arange(len(values)))), shape=(1, len(values)))
+    file = io.BytesIO()
+    dump_xmc(MultilabelData(X, csr_array((1, 3))), file)
+    file.seek(0)
+    assert same_bits(load_xmc(file).X.data, np.array(values))
+
+
+# Real data: the counts of its README
+
+
+def test_mq2008() -> None:
+    parts = [load_letor(real_data("mq2008", f"S{i}.txt.xz")) for i in range(1, 6)]
+    assert sum(len(part) for part in parts) == 784
+    assert sum(len(part.y) for part in parts) == 15211
+    assert {part.X.shape[1] for part in parts} == {46}
+    assert set(np.concatenate([part.y for part in parts])) == {0, 1, 2}
+    without = sum(int((np.maximum.reduceat(part.y, part.offsets[:-1]) == 0).sum()) for part in parts)
+    assert without == 220
+
+
+@pytest.mark.parametrize("name", ["train", "test"])
+def test_mslr_sample(name: str) -> None:
+    path = real_data("mslr-sample", f"{name}.txt.xz")
+    data = load_letor(path)
+    assert (len(data), data.X.shape) == (43, (5000, 136))
+    assert set(data.y) == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("folder", "rows", "features", "labels", "unlabelled"),
+    [("delicious-1k", (12920, 3185), 500, 983, None), ("eurlex-4k", (15539, 3809), 5000, 3993, (28, 6))],
+)
+def test_xmc_data(folder: str, rows: Any, features: int, labels: int, unlabelled: Any) -> None:
+    parts = [load_xmc(real_data(folder, f"{name}.txt.xz")) for name in ("train", "test")]
+    assert tuple(len(part) for part in parts) == rows
+    assert all(part.X.shape[1] == features and part.Y.shape[1] == labels for part in parts)
+    mean = sum(part.Y.nnz for part in parts) / sum(rows)
+    assert f"{mean:.2f}" == {"delicious-1k": "19.02", "eurlex-4k": "5.31"}[folder]
+    if unlabelled:
+        assert tuple(int((np.diff(part.Y.indptr) == 0).sum()) for part in parts) == unlabelled
+
+
+# The cache
+
+
+def test_the_cache_gives_the_same_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, folder = tmp_path / "data.txt", tmp_path / "cache"
+    path.write_text("1 qid:1 1:0.5 # a\n0 qid:2 3:1\n")
+    first = load_letor(path, cache=folder)
+    assert len(list(folder.iterdir())) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(sparse_text, "parse_pieces", lambda *_: pytest.fail("parsed again"))
+        assert_equal_data(load_letor(path, cache=folder), first)
+    load_letor(path, cache=folder, dtype=np.float32)
+    assert len(list(folder.iterdir())) == 2
+    path.write_text("1 qid:1 1:0.75\n")
+    assert load_letor(path, cache=folder).X.tolist() == [[0.75]]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_cache_survives_damage(tmp_path: Path, sparse: bool) -> None:
+    path, folder = tmp_path / "data.txt", tmp_path / "cache"
+    path.write_text("1 qid:1 1:0.5 # a\n0 qid:2 3:1\n")
+    load_letor(path, cache=folder, sparse=sparse)
+    (kept,) = folder.iterdir()
+    whole = kept.read_bytes()
+    for size in range(0, len(whole), 7):
+        kept.write_bytes(whole[:size])
+        data = load_letor(path, cache=folder, sparse=sparse)
+        X = data.X.toarray() if sparse else data.X
+        assert X.tolist() == [[0.5, 0, 0], [0, 0, 1]]
+        assert kept.read_bytes() == whole
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    path, folder = tmp_path / "data.txt", tmp_path / "cache"
+    path.write_text("1 qid:1 1:0.5\n")
+    folder.write_text("a file where the folder should be")
+    with pytest.warns(UserWarning, match="could not be kept"):
+        assert len(load_letor(path, cache=folder)) == 1
+
+
+def test_xmc_from_the_cache(tmp_path: Path) -> None:
+    path = tmp_path / "data.txt"
+    path.write_text("2 4 3\n2,0 0:1 3:0.5\n 1:2\n")
+    first, second = (load_xmc(path, cache=tmp_path / "cache") for _ in range(2))
+    assert (first.X.toarray() == second.X.toarray()).all()
+    assert (first.Y.toarray() == second.Y.toarray()).all()
+
+
+def test_memory_is_at_most_three_times_the_result(tmp_path: Path) -> None:
+    """In a fresh process, so that what other tests have freed cannot hide what reading needs."""
+    import subprocess
+
+    path = tmp_path / "data.txt"
+    line = " ".join(f"{i + 1}:{i % 7}.25" for i in range(136))
+    path.write_text("".join(f"{i % 5} qid:{i // 100} {line}\n" for i in range(40_000)))
+    code = """
+import resource, sys
+from plackett.data import load_letor
+load_letor(sys.argv[2])
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak()
+data = load_letor(sys.argv[1])
+print((peak() - before) / (data.X.nbytes + data.y.nbytes + data.qid.nbytes))
+"""
+    small = tmp_path / "small.txt"
+    small.write_text("1 qid:1 1:2\n" * 100)
+    run = subprocess.run([sys.executable, "-c", code, path, small], capture_output=True, text=True, check=True)  # noqa: S603
+    assert float(run.stdout) < 3
