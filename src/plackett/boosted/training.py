@@ -172,7 +172,7 @@ class Boosting:
                     checkpoint.save(done, booster.model_to_string(num_iteration=-1), scores, self._history, self._best)
                 if exhausted:
                     break
-        if booster is None or booster.num_trees() == 0:
+        if booster is None or all(len(_leaf_values(booster, i)) == 1 for i in range(min(1, booster.num_trees()))):
             warnings.warn(
                 "no tree could be grown: lists without a preference, or too few rows for min_child_samples",
                 stacklevel=4,
@@ -195,12 +195,15 @@ class Boosting:
         if gradients is not None:
             params["objective"] = gradients
 
-        def capture(env: Any) -> None:
+        before = [c for c in self._settings.callbacks if getattr(c, "before_iteration", False)]
+
+        def begin(env: Any) -> None:
             for tracked in (self._train, *self._evaluation):
                 tracked.cached = tracked.capture(env.model)
+            for callback in before:
+                callback(self._environment(env.model, first, []))
 
-        capture.before_iteration = True  # type: ignore[attr-defined]
-        before = [c for c in self._settings.callbacks if getattr(c, "before_iteration", False)]
+        begin.before_iteration = True  # type: ignore[attr-defined]
         booster = self._lightgbm.train(
             params,
             self._train.dataset,
@@ -208,7 +211,7 @@ class Boosting:
             valid_sets=[tracked.dataset for tracked in self._evaluation] or None,
             valid_names=[tracked.rows.name for tracked in self._evaluation] or None,
             init_model=model,
-            callbacks=[capture, *before],
+            callbacks=[begin],
             keep_training_booster=True,
         )
         trees = 0 if model is None else model.num_trees()
@@ -219,7 +222,9 @@ class Boosting:
                 booster.update(fobj=gradients)
             if booster.num_trees() == trees:
                 return booster, number, True
-            self._take_tree(booster, trees, is_first=trees == 0)
+            leaves = self._take_tree(booster, trees, is_first=trees == 0)
+            if leaves == 1:
+                return booster, number + 1, True
             trees = booster.num_trees()
             results = self._evaluate()
             tell(number + 1, " ".join(f"{name} {metric} {value:.4f}" for name, metric, value, _ in results[:1]))
@@ -228,6 +233,8 @@ class Boosting:
         return booster, last, False
 
     def _environment(self, booster: Any, number: int, results: list[Any]) -> Any:
+        if hasattr(self._lightgbm, "EvalResult"):  # since 4.7; plain tuples before
+            results = [self._lightgbm.EvalResult(*result) for result in results]
         return self._lightgbm.callback.CallbackEnv(booster, self._params, number, 0, self._settings.rounds, results)
 
     def _after(self, booster: Any, number: int, results: list[Any]) -> bool:
@@ -245,17 +252,20 @@ class Boosting:
         rounds = self._settings.stopping_rounds
         return rounds is not None and self._best is not None and done - self._best[1] >= rounds
 
-    def _take_tree(self, booster: Any, tree: int, is_first: bool) -> None:
-        """Bring all scores up to date with the new tree, its leaves replaced by Newton steps if wanted."""
+    def _take_tree(self, booster: Any, tree: int, is_first: bool) -> int:
+        """Bring all scores up to date with the new tree, its leaves replaced by Newton steps if wanted.
+
+        Returns how many leaves it has, in so far as we need to know: a single one means that nothing was left to split.
+        """
         everything = (self._train, *self._evaluation)
+        old = _leaf_values(booster, tree) if self._objective is not None else np.zeros(2)
         if not self._settings.newton:
             if is_first and self._start != 0.0:
-                for number, value in enumerate(_leaf_values(booster, tree)):
+                for number, value in enumerate(old):
                     booster.set_leaf_output(tree, number, value + self._start)
             for tracked in self._evaluation:
                 tracked.scores = self._settings.to_scores(tracked.capture(booster)) + self._start
-            return
-        old = _leaf_values(booster, tree)
+            return len(old)
         after = [tracked.capture(booster) for tracked in everything]
         leaves = [_find_leaves(t, preds, old, booster, tree) for t, preds in zip(everything, after, strict=True)]
         new = self._newton_steps(leaves[0], len(old))
@@ -264,6 +274,7 @@ class Boosting:
         for tracked, leaf, preds in zip(everything, leaves, after, strict=True):
             _add(tracked.scores, leaf, new)
             tracked.cached = preds
+        return len(old)
 
     def _newton_steps(self, leaf: npt.NDArray[np.int32], leaves: int) -> Floats:
         if self._objective is None:

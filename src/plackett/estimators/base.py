@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_matrix, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -106,9 +107,10 @@ class BaseRanker(BaseEstimator):
             X = X if hasattr(X, "iloc") else X.to_pandas()
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
-        return validate_data(
+        checked: Any = validate_data(
             self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite="allow-nan"
         )
+        return csr_matrix(checked) if issparse(checked) else checked  # LightGBM knows matrices only
 
     def _rows(
         self, X: Any, y: Any, qid: Any = None, group: Any = None, sample_weight: Any = None, *, reset: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -324,26 +325,28 @@ class BoostedRanker(BaseRanker):
     def _save_state(self, folder: Path) -> dict[str, Any]:
         self.booster_.save_model(str(folder / _MODEL), num_iteration=-1)
         return {
+            "sha256": _hash(folder / _MODEL),
             "best_iteration": self.best_iteration_,
             "evals_result": self.evals_result_,
             "gains": self.gains_,
         }
 
     def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
-        lightgbm = import_lightgbm()
-        try:
-            self.booster_ = lightgbm.Booster(model_file=str(folder / _MODEL))
-        except (lightgbm.basic.LightGBMError, TypeError) as error:
-            raise DataError(f"not a readable LightGBM model ({error})", file=str(folder / _MODEL)) from error
+        # LightGBM does not survive every kind of damage: it is given only what was written.
+        if _hash(folder / _MODEL) != state["sha256"]:
+            raise DataError(
+                "the trees are not those that were saved: cut off, changed, or of another model",
+                file=str(folder / _MODEL),
+                remedy="Write the model anew",
+            )
+        self.booster_ = import_lightgbm().Booster(model_file=str(folder / _MODEL))
         self.best_iteration_ = state["best_iteration"]
         self.evals_result_ = state["evals_result"]
         self.gains_ = state["gains"]
-        if self.booster_.num_feature() != self.n_features_in_:
-            raise DataError(
-                f"the trees have {self.booster_.num_feature()} features, the description {self.n_features_in_}",
-                file=str(folder),
-                remedy="The folder mixes two models: write it anew",
-            )
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _labelled(rows: ListedRows, name: str) -> LabelledRows:

@@ -1,0 +1,503 @@
+"""BoostedRanker: leaves, scores, the scikit-learn contract, models on disk, resumed training."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from plackett import BoostedRanker
+from plackett.boosted import LOSS_OBJECTIVES, OBJECTIVES, make_objective, objective_names
+from plackett.boosted.training import _find_leaves, _Tracked
+from plackett.data import RankingData, make_graded_lists
+from plackett.errors import DataError
+from plackett.estimators import load_model, make_model
+from plackett.metrics import ndcg
+
+SETTINGS: dict[str, Any] = {"n_estimators": 8, "num_leaves": 7, "min_child_samples": 5, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def data() -> RankingData:
+    return make_graded_lists(60, mean_length=20, n_features=14, random_state=0)[0]
+
+
+@pytest.fixture(scope="module")
+def other() -> RankingData:
+    return make_graded_lists(40, mean_length=20, n_features=14, random_state=1)[0]
+
+
+# Objectives
+
+
+@pytest.mark.parametrize("name", [*OBJECTIVES, "mcrank", "lambdamart", "xendcg", "listmle", "lower_bound", "poisson"])
+def test_every_objective_learns(name: str, data: RankingData, other: RankingData) -> None:
+    model = BoostedRanker(name, **{**SETTINGS, "n_estimators": 30}).fit(data)
+    start = ndcg(np.zeros(len(other.y)), other.y, k=10, offsets=other.offsets)
+    assert model.score(other.X, other.y, qid=other.qid) > start + 0.1
+
+
+@pytest.mark.parametrize("name", LOSS_OBJECTIVES)
+def test_gradients_of_losses(name: str, data: RankingData, rng: np.random.Generator) -> None:
+    part = data.select(range(5))
+    made = [make_objective(name, part.y, part.offsets, random_state=3) for _ in range(2)]
+    scores = rng.standard_normal(len(part.y))
+    gradient, hessian = made[0].derivatives(scores)
+    assert (hessian == 1).all()
+    if name not in ("listmle", "listpl"):  # those draw anew for every call
+        step = 1e-6 * rng.standard_normal(len(scores))
+        difference = (made[1].value(scores + step) - made[1].value(scores - step)) / 2
+        # Central differences of a loss of size 1e2 to 1e3 with steps of 1e-6.
+        assert gradient @ step == pytest.approx(difference, rel=1e-4, abs=1e-10)
+
+
+def test_partition_objective_is_the_likelihood(data: RankingData, rng: np.random.Generator) -> None:
+    from plackett import partition_derivatives
+
+    scores, weights = rng.standard_normal(len(data.y)), rng.random(len(data))
+    made = make_objective("partition", data.y, data.offsets, weights, tol=1e-12)
+    value, gradient, curvature = partition_derivatives(scores, data.y, offsets=data.offsets)
+    rows = np.repeat(weights, np.diff(data.offsets))
+    assert made.value(scores) == pytest.approx(-(value @ weights), rel=1e-10)
+    found = made.derivatives(scores)
+    np.testing.assert_allclose(found[0], -gradient * rows, atol=1e-10)
+    np.testing.assert_allclose(found[1], curvature * rows, atol=1e-10)
+
+
+def test_a_cutoff_leaves_the_hessian_positive(data: RankingData, rng: np.random.Generator) -> None:
+    made = make_objective("partition", data.y, data.offsets, top=5)
+    _, hessian = made.derivatives(3.0 * rng.standard_normal(len(data.y)))
+    assert (hessian >= 0).all()
+    assert hessian.sum() > 0
+
+
+# Leaves and scores
+
+
+@pytest.mark.parametrize("name", ["partition", "plrank", "mart", "klmart"])
+@pytest.mark.parametrize("bound", [0.0, 0.3])
+def test_leaves_are_newton_steps(name: str, bound: float, data: RankingData) -> None:
+    """Each tree's leaves against the derivatives at the scores of the trees before it."""
+    model = BoostedRanker(name, **SETTINGS, reg_lambda=2.0, max_delta_step=bound, learning_rate=0.5).fit(data)
+    made = make_objective(name, data.y, data.offsets, **({"random_state": 0} if name == "plrank" else {}))
+    start = made.start(data.y, data.offsets)
+    scores = np.full(len(data.y), start)
+    for tree in range(3):
+        leaf = model.booster_.predict(data.X, start_iteration=tree, num_iteration=1, pred_leaf=True).reshape(-1)
+        count = int(leaf.max()) + 1
+        slope, bend = made.leaf_derivatives(scores, leaf.astype(np.int32), count)
+        step = -slope / (bend + 2.0)
+        step = 0.5 * (np.clip(step, -bound, bound) if bound else step)
+        found = np.array([model.booster_.get_leaf_output(tree, u) for u in range(count)])
+        np.testing.assert_allclose(found - (start if tree == 0 else 0.0), step, atol=1e-12)
+        scores = scores + step[leaf]
+
+
+def test_newton_leaves_raise_the_likelihood(data: RankingData) -> None:
+    model = BoostedRanker(**{**SETTINGS, "n_estimators": 20}, learning_rate=0.5).fit(data)
+    made = make_objective("partition", data.y, data.offsets)
+    losses = [made.value(scores) for scores in model.staged_predict(data.X)]
+    assert (np.diff(losses) < 0).all()
+
+
+@pytest.mark.parametrize("leaves", ["newton", "lightgbm"])
+@pytest.mark.parametrize("name", ["partition", "mart"])
+def test_plain_lightgbm_gives_the_same_scores(name: str, leaves: str, data: RankingData, tmp_path: Path) -> None:
+    model = BoostedRanker(name, **SETTINGS, leaves=leaves).fit(data)
+    model.save(tmp_path / "model")
+    plain = lgb.Booster(model_file=str(tmp_path / "model" / "model.txt"))
+    assert (plain.predict(data.X) == model.predict(data.X)).all()
+
+
+def test_evaluation_during_training_is_that_of_the_model(data: RankingData, other: RankingData) -> None:
+    for name, leaves in (
+        ("partition", "newton"),
+        ("partition", "lightgbm"),
+        ("mart", "newton"),
+        ("lambdamart", "auto"),
+        ("mcrank", "auto"),
+    ):
+        model = BoostedRanker(name, **SETTINGS, leaves=leaves, eval_metric=["ndcg@10", "tau-b"])
+        model.fit(data, eval_set=[other, data])
+        assert set(model.evals_result_) == {"valid_0", "valid_1"}
+        for rounds, scores in enumerate(model.staged_predict(other.X)):
+            value = ndcg(scores, other.y, k=10, offsets=other.offsets)
+            assert model.evals_result_["valid_0"]["ndcg@10"][rounds] == pytest.approx(value, abs=1e-9)
+
+
+def test_leaves_are_found_from_the_change_of_scores(data: RankingData) -> None:
+    model = BoostedRanker(**SETTINGS, leaves="lightgbm").fit(data)
+    booster, rows = model.booster_, type("Rows", (), {"labels": data.y, "X": data.X, "name": "x"})
+    truth = booster.predict(data.X, start_iteration=2, num_iteration=1, pred_leaf=True).reshape(-1)
+    before = booster.predict(data.X, num_iteration=2, raw_score=True)
+    values = np.array([booster.get_leaf_output(2, u) for u in range(int(truth.max()) + 1)])
+    tracked = _Tracked(rows, None, 0.0)
+    tracked.cached = before
+    assert (_find_leaves(tracked, before + values[truth], values, booster, 2) == truth).all()
+    values[1] = values[0]  # two leaves that the change cannot tell apart
+    assert (_find_leaves(tracked, before + values[truth], values, booster, 2) == truth).all()
+
+
+def test_early_stopping_keeps_the_best_round(data: RankingData, other: RankingData) -> None:
+    model = BoostedRanker(**{**SETTINGS, "n_estimators": 200}, learning_rate=0.5, early_stopping_rounds=5)
+    model.fit(data, eval_set=(other.X, other.y, other.qid))
+    history = model.evals_result_["valid"]["ndcg@10"]
+    assert model.best_iteration_ == int(np.argmax(history)) + 1
+    assert len(history) == model.best_iteration_ + 5
+    assert model.score(other.X, other.y, qid=other.qid) == pytest.approx(max(history), abs=1e-12)
+
+
+def test_rows_in_any_order(data: RankingData, rng: np.random.Generator) -> None:
+    order = rng.permutation(len(data.y))
+    shuffled = BoostedRanker(**SETTINGS).fit(data.X[order], data.y[order], qid=data.qid[order])
+    # The same lists in another order: sums differ by rounding, which may move a split; the quality may not.
+    plain = BoostedRanker(**SETTINGS).fit(data.X, data.y, group=np.diff(data.offsets))
+    assert shuffled.score(data.X, data.y, qid=data.qid) == pytest.approx(
+        plain.score(data.X, data.y, group=np.diff(data.offsets)), abs=0.02
+    )
+    places = plain.rank(data.X[order], qid=data.qid[order])
+    expected = plain.rank(data.X, qid=data.qid)[order]
+    scores = plain.predict(data.X)
+    untied = np.array([(scores[data.qid == q] == s).sum() == 1 for q, s in zip(data.qid, scores, strict=True)])[order]
+    assert (places[untied] == expected[untied]).all()
+
+
+def test_the_same_seed_gives_the_same_model(data: RankingData) -> None:
+    options = {**SETTINGS, "subsample": 0.7, "colsample_bytree": 0.5}
+    first, second = (BoostedRanker(**options).fit(data).predict(data.X) for _ in range(2))
+    third = BoostedRanker(**{**options, "random_state": 1}).fit(data).predict(data.X)
+    assert (first == second).all()
+    assert (first != third).any()
+
+
+def test_weights_of_lists(data: RankingData) -> None:
+    """A list of weight 2 counts as the list twice."""
+    part = data.select(range(20))
+    twice = data.select([*range(20), *range(10)])
+    twice = RankingData(twice.X, twice.y, np.repeat(np.arange(30), np.diff(twice.offsets)), twice.offsets)
+    weights = np.repeat([2.0] * 10 + [1.0] * 10, np.diff(part.offsets))
+    bins = {"min_sum_hessian_in_leaf": 0, "max_bin": 5000, "min_data_in_bin": 1}  # every value its own bin
+    one = {**SETTINGS, "n_estimators": 1, "min_child_samples": 1, "lightgbm_params": bins}
+    weighted = BoostedRanker(**one).fit(part.X, part.y, group=np.diff(part.offsets), sample_weight=weights)
+    repeated = BoostedRanker(**one).fit(twice)
+    np.testing.assert_allclose(weighted.predict(part.X), repeated.predict(part.X), rtol=1e-6)
+
+
+def test_contributions_and_importances(data: RankingData) -> None:
+    model = BoostedRanker(**SETTINGS).fit(data)
+    parts = model.predict(data.X, contributions=True)
+    assert parts.shape == (len(data.y), data.X.shape[1] + 1)
+    np.testing.assert_allclose(parts.sum(axis=1), model.predict(data.X), atol=1e-9)
+    assert model.feature_importances_.sum() == pytest.approx(1.0)
+    assert model.feature_importances_[:7].sum() > 0.9  # the others are noise
+
+
+def test_continued_training(data: RankingData) -> None:
+    first = BoostedRanker(**{**SETTINGS, "n_estimators": 4}).fit(data)
+    more = BoostedRanker(**{**SETTINGS, "n_estimators": 4}).fit(data, init_model=first)
+    at_once = BoostedRanker(**SETTINGS).fit(data)
+    assert more.booster_.num_trees() == 8
+    np.testing.assert_allclose(more.predict(data.X), at_once.predict(data.X), atol=1e-9)
+    with pytest.raises(ValueError, match="init_model must be"):
+        BoostedRanker(**SETTINGS).fit(data, init_model=3)
+
+
+def test_sparse_and_missing_values(data: RankingData) -> None:
+    X = data.X.copy()
+    X[::7, 0] = np.nan
+    model = BoostedRanker(**SETTINGS).fit(X, data.y, qid=data.qid)
+    assert np.isfinite(model.predict(X)).all()
+    sparse = csr_array(np.where(data.X > 0.5, data.X, 0.0))
+    model = BoostedRanker(**SETTINGS).fit(sparse, data.y, qid=data.qid)
+    np.testing.assert_allclose(model.predict(sparse), model.predict(sparse.toarray()))
+
+
+def test_tables(data: RankingData) -> None:
+    frame = pd.DataFrame(data.X, columns=[f"f{i}" for i in range(14)])
+    frame["kind"] = pd.Categorical(np.where(data.X[:, 1] > 0, "a", "b"))
+    frame.insert(0, "query", data.qid)
+    model = BoostedRanker(**SETTINGS, query_column="query").fit(frame, data.y)
+    assert list(model.feature_names_in_) == [f"f{i}" for i in range(14)] + ["kind"]
+    assert model.booster_.feature_name() == list(model.feature_names_in_)
+    scores = model.predict(frame)
+    assert (scores == model.predict(frame.drop(columns="query"))).all()
+    assert model.score(frame, data.y) == pytest.approx(ndcg(scores, data.y, k=10, qid=data.qid))
+    assert model.rank(frame).min() == 1
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.rename(columns={"f3": "z"}))
+    narrow = pl.DataFrame(data.X, schema=[f"f{i}" for i in range(14)])
+    assert len(BoostedRanker(**SETTINGS).fit(narrow, data.y, qid=data.qid).predict(narrow)) == len(data.y)
+
+
+def test_monotone_constraints(data: RankingData) -> None:
+    constraints = [1] + [0] * 13
+    model = BoostedRanker(**SETTINGS, leaves="lightgbm", monotone_constraints=constraints).fit(data)
+    grid = np.tile(data.X[:1], (50, 1))
+    grid[:, 0] = np.linspace(data.X[:, 0].min(), data.X[:, 0].max(), 50)
+    assert (np.diff(model.predict(grid)) >= 0).all()
+    with pytest.raises(ValueError, match="monotone_constraints need leaves='lightgbm'"):
+        BoostedRanker(**SETTINGS, monotone_constraints=constraints).fit(data)
+
+
+def test_callbacks_of_lightgbm(data: RankingData, other: RankingData) -> None:
+    recorded: dict[str, Any] = {}
+    rates = lgb.reset_parameter(learning_rate=lambda i: 0.5 if i == 0 else 1e-12)
+    model = BoostedRanker(**SETTINGS).fit(data, eval_set=other, callbacks=[lgb.record_evaluation(recorded), rates])
+    assert recorded["valid"]["ndcg@10"] == model.evals_result_["valid"]["ndcg@10"]
+    one = BoostedRanker(**{**SETTINGS, "n_estimators": 1}, learning_rate=0.5).fit(data)
+    np.testing.assert_allclose(model.predict(data.X), one.predict(data.X), atol=1e-9)
+    stopped = BoostedRanker(**{**SETTINGS, "n_estimators": 100}, learning_rate=0.5)
+    stopped.fit(data, eval_set=other, callbacks=[lgb.early_stopping(3, verbose=False)])
+    assert stopped.booster_.num_trees() < 100
+
+
+def test_dart(data: RankingData) -> None:
+    model = BoostedRanker(**SETTINGS, lightgbm_params={"boosting": "dart"}).fit(data)
+    assert model.score(data.X, data.y, qid=data.qid) > 0.4
+    with pytest.raises(ValueError, match="does not go with boosting='dart'"):
+        BoostedRanker(**SETTINGS, leaves="newton", lightgbm_params={"boosting": "dart"}).fit(data)
+
+
+# scikit-learn
+
+
+def _expected_failures(estimator: Any) -> dict[str, str]:
+    del estimator
+    weights = "weights belong to lists: within a list they must be equal"
+    return {
+        "check_sample_weights_not_overwritten": weights,
+        "check_sample_weight_equivalence_on_dense_data": weights,
+        "check_sample_weight_equivalence_on_sparse_data": weights,
+    }
+
+
+@pytest.mark.filterwarnings("ignore:neither qid nor group")
+@pytest.mark.filterwarnings("ignore:no tree could be grown")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks(
+    [BoostedRanker(n_estimators=3, min_child_samples=1)], expected_failed_checks=_expected_failures
+)
+def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_grid_search_with_routed_lists(data: RankingData) -> None:
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = BoostedRanker(**SETTINGS).set_fit_request(qid=True).set_score_request(qid=True)
+        grid = {"num_leaves": [3, 7], "objective": ["partition", "lambdamart"]}
+        search = GridSearchCV(model, grid, cv=GroupKFold(3)).fit(data.X, data.y, qid=data.qid, groups=data.qid)
+        assert search.best_score_ > 0.3
+        found = cross_val_score(model, data.X, data.y, cv=GroupKFold(3), params={"qid": data.qid, "groups": data.qid})
+        assert len(found) == 3
+        pipeline = make_pipeline(StandardScaler(), model).fit(data.X, data.y, qid=data.qid)
+        assert pipeline.score(data.X, data.y, qid=data.qid) > 0.3
+        grouped = BoostedRanker(**SETTINGS).set_fit_request(group=True).set_score_request(group=True)
+        with pytest.raises(ValueError, match="group must add up"):
+            cross_val_score(grouped, data.X, data.y, params={"group": np.diff(data.offsets)}, error_score="raise")
+
+
+def test_cloning(data: RankingData) -> None:
+    model = BoostedRanker("plrank", n_permutations=3, lightgbm_params={"max_bin": 31}, random_state=5)
+    assert clone(model).get_params() == model.get_params()
+    assert not hasattr(clone(model.fit(data)), "booster_")
+
+
+# Models on disk
+
+
+def test_saving_and_loading(data: RankingData, tmp_path: Path) -> None:
+    for name in ("partition", "mcrank"):
+        model = BoostedRanker(name, **SETTINGS).fit(data, eval_set=data)
+        for _ in range(2):  # the second time in place of the first
+            model.save(tmp_path / name)
+        for found in (BoostedRanker.load(tmp_path / name), load_model(tmp_path / name)):
+            assert (found.predict(data.X) == model.predict(data.X)).all()
+            assert found.get_params() == model.get_params()
+            assert found.evals_result_ == model.evals_result_
+        assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".")) == []
+    with pytest.raises(sklearn.exceptions.NotFittedError):
+        BoostedRanker().save(tmp_path / "unfitted")
+
+
+def test_what_is_no_model(data: RankingData, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no model"):
+        BoostedRanker.load(tmp_path)
+    with pytest.raises(DataError, match="no model"):
+        load_model(tmp_path / "nothing")
+    path = tmp_path / "model"
+    BoostedRanker(**SETTINGS).fit(data).save(path)
+    good = (path / "plackett.json").read_text()
+    trees = (path / "model.txt").read_text()
+    for bad in ("", "{", "[]", "{}", good.replace('"format": 1', '"format": 99'), good.replace("n_estimators", "n_x")):
+        (path / "plackett.json").write_text(bad)
+        for load in (BoostedRanker.load, load_model):
+            with pytest.raises(DataError):
+                load(path)
+    (path / "plackett.json").write_text(good)
+    for bad in ("", "nonsense", trees[: len(trees) // 3]):
+        (path / "model.txt").write_text(bad)
+        with pytest.raises(DataError):
+            BoostedRanker.load(path)
+    (tmp_path / "occupied").mkdir()
+    with pytest.raises(FileExistsError, match="is not a model"):
+        BoostedRanker(**SETTINGS).fit(data).save(tmp_path / "occupied")
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize("sampling", [{}, {"subsample": 0.6, "colsample_bytree": 0.6}])
+def test_resumed_training_is_the_same(
+    sampling: dict[str, Any], data: RankingData, other: RankingData, tmp_path: Path
+) -> None:
+    options = {**SETTINGS, **sampling, "n_estimators": 12}
+    whole = BoostedRanker(**options).fit(data, eval_set=other, checkpoint=tmp_path / "whole", checkpoint_every=5)
+    BoostedRanker(**{**options, "n_estimators": 5}).fit(
+        data, eval_set=other, checkpoint=tmp_path / "part", checkpoint_every=5
+    )
+    resumed = BoostedRanker(**options).fit(data, eval_set=other, checkpoint=tmp_path / "part", checkpoint_every=5)
+    assert resumed.booster_.model_to_string() == whole.booster_.model_to_string()
+    assert resumed.evals_result_ == whole.evals_result_
+    if not sampling:
+        plain = BoostedRanker(**options).fit(data)
+        assert (plain.predict(data.X) == whole.predict(data.X)).all()
+
+
+def test_a_checkpoint_of_another_training_is_refused(data: RankingData, other: RankingData, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    BoostedRanker(**SETTINGS).fit(data, checkpoint=path, checkpoint_every=3)
+    with pytest.raises(DataError, match="of another training"):
+        BoostedRanker(**SETTINGS).fit(other, checkpoint=path)
+    with pytest.raises(DataError, match="of another training"):
+        BoostedRanker(**{**SETTINGS, "num_leaves": 5}).fit(data, checkpoint=path)
+    content = path.read_bytes()
+    for size in (0, 10, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:size])
+        with pytest.raises(DataError, match="not a readable checkpoint"):
+            BoostedRanker(**SETTINGS).fit(data, checkpoint=path)
+
+
+def test_killed_in_the_middle(tmp_path: Path) -> None:
+    """kill -9 at whatever moment; the next run takes up what was kept and ends with the same model."""
+    code = textwrap.dedent("""
+        import sys, time
+        from plackett import BoostedRanker
+        from plackett.data import make_graded_lists
+        data = make_graded_lists(60, mean_length=20, n_features=14, random_state=0)[0]
+        model = BoostedRanker(n_estimators=60, num_leaves=7, min_child_samples=5, subsample=0.7, random_state=0)
+        slow = [lambda env: time.sleep(0.02)] if sys.argv[2] == "slow" else []
+        model.fit(data, checkpoint=sys.argv[1] + "/state", checkpoint_every=7, callbacks=slow)
+        model.save(sys.argv[1] + "/model")
+    """)
+    interrupted, whole = tmp_path / "interrupted", tmp_path / "whole"
+    interrupted.mkdir()
+    whole.mkdir()
+    process = subprocess.Popen([sys.executable, "-c", code, str(interrupted), "slow"])  # noqa: S603
+    deadline = time.monotonic() + 120
+    while not (interrupted / "state").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.15)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (interrupted / "model").exists()
+    for folder in (interrupted, whole):
+        subprocess.run([sys.executable, "-c", code, str(folder), "fast"], check=True)  # noqa: S603
+    assert (interrupted / "model" / "model.txt").read_bytes() == (whole / "model" / "model.txt").read_bytes()
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "message"),
+    [
+        ({"objective": "nonsense"}, {}, "objective must be one of partition, plrank, mart"),
+        ({"leaves": "x"}, {}, "leaves must be one of"),
+        ({"objective": "lambdamart", "leaves": "newton"}, {}, "needs an objective with Newton leaves"),
+        ({"early_stopping_rounds": 5}, {}, "early_stopping_rounds needs an eval_set"),
+        ({"tier_weights": "x"}, {}, "tier_weights must be"),
+        ({"top": 0}, {}, "top must be"),
+        ({"objective": "mart", "top": 3}, {}, "options of the objective 'mart'"),
+        ({"eval_metric": "ndgc"}, {"eval_set": "data"}, "metric must be one of"),
+        ({}, {"eval_set": 3}, "eval_set must be"),
+        ({}, {"sample_weight": "rows"}, "constant within a list"),
+        ({}, {"group": [3, 4]}, "group must add up to the number of rows"),
+        ({"query_column": "q"}, {}, "query_column needs a DataFrame"),
+        ({"lightgbm_params": {"num_leaves": 1}}, {}, "LightGBM refuses"),
+    ],
+)
+def test_bad_arguments(options: dict[str, Any], arguments: dict[str, Any], message: str, data: RankingData) -> None:
+    given = {"qid": data.qid} if "group" not in arguments else {}
+    given |= arguments
+    if given.get("sample_weight") == "rows":
+        given["sample_weight"] = np.arange(len(data.y)) + 1.0
+    if given.get("eval_set") == "data":
+        given["eval_set"] = data
+    with pytest.raises(ValueError, match=message):
+        BoostedRanker(**{**SETTINGS, **options}).fit(data.X, data.y, **given)
+
+
+def test_bad_labels(data: RankingData) -> None:
+    for name, change, message in (
+        ("partition", np.nan, "y must be finite"),
+        ("mart", -1.0, "labels must be grades"),
+        ("mcrank", 0.5, "y must hold whole grades"),
+        ("lambdamart", -1.0, "LightGBM refuses"),
+    ):
+        labels = data.y.copy()
+        labels[3] = change
+        with pytest.raises(ValueError, match=message):
+            BoostedRanker(name, **SETTINGS).fit(data.X, labels, qid=data.qid)
+
+
+def test_lists_without_any_preference(data: RankingData) -> None:
+    with pytest.warns(UserWarning, match="no tree could be grown"):
+        model = BoostedRanker(**SETTINGS).fit(data.X, np.ones(len(data.y)), qid=data.qid)
+    assert (model.predict(data.X) == 0).all()
+
+
+def test_other_features_at_prediction(data: RankingData) -> None:
+    model = BoostedRanker(**SETTINGS).fit(data)
+    with pytest.raises(ValueError, match="14 features"):
+        model.predict(data.X[:, :5])
+
+
+def test_one_list_with_a_warning(data: RankingData) -> None:
+    with pytest.warns(UserWarning, match="all rows are taken as one list"):
+        BoostedRanker(**SETTINGS).fit(data.X, data.y)
+
+
+def test_kinds_of_models() -> None:
+    assert isinstance(make_model("boosted", {"top": 5}), BoostedRanker)
+    with pytest.raises(ValueError, match="model must be one of boosted"):
+        make_model("x", {})
+    with pytest.raises(ValueError, match="parameters of boosted"):
+        make_model("boosted", {"leafs": 3})
+    assert "partition" in objective_names()
+
+
+def test_models_hold_no_code(data: RankingData, tmp_path: Path) -> None:
+    model = BoostedRanker(**SETTINGS, tier_weights=lambda upper, lower, places: upper - lower).fit(data)  # noqa: ARG005
+    model.save(tmp_path / "model")
+    assert json.loads((tmp_path / "model" / "plackett.json").read_text())["parameters"]["tier_weights"] is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (BoostedRanker.load(tmp_path / "model").predict(data.X) == model.predict(data.X)).all()
