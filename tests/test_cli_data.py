@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from data_folder import real_data
 
-from plackett import cli
+from plackett import BoostedRanker, cli
 from plackett.cli.data import FormatName
 from plackett.data import (
     FORMATS,
@@ -20,6 +20,7 @@ from plackett.data import (
     dump_xmc,
     load_scores,
     load_xmc,
+    make_graded_lists,
     make_multilabel,
     make_tiered_lists,
 )
@@ -211,3 +212,49 @@ def test_scores_of_rows_with_a_header(tmp_path: Path) -> None:
     (tmp_path / "scores.txt").write_text("4:1\n\n")
     with pytest.raises(DataError, match="beyond"):
         load_scores(tmp_path / "scores.txt", data)
+
+
+def test_train_and_predict(plackett: Any, tmp_path: Path) -> None:
+    parts = make_graded_lists(90, mean_length=15, n_features=10, random_state=0)[0]
+    for name, lists in (("train", range(50)), ("valid", range(50, 70)), ("test", range(70, 90))):
+        dump_letor(parts.select(lists), tmp_path / f"{name}.txt.gz")
+    files = [tmp_path / f"{name}.txt.gz" for name in ("train", "valid", "test")]
+    arguments = ["-p", "num_leaves=5", "-p", "n_estimators=30", "--seed", "3", "-o", tmp_path / "model"]
+    code, output, _ = plackett(
+        "train", files[0], "--valid", files[1], "--test", files[2], "--objective", "partition", *arguments
+    )
+    assert code == 0
+    for word in ("train", "valid", "test", "ndcg@10", "Model written to", "best after"):
+        assert word in output
+    code, output, _ = plackett("predict", tmp_path / "model", files[2], "-o", tmp_path / "scores.txt")
+    assert code == 0
+    model = BoostedRanker.load(tmp_path / "model")
+    assert (model.num_leaves, model.random_state) == (5, 3)
+    test = parts.select(range(70, 90))
+    assert (load_scores(tmp_path / "scores.txt", test) == model.predict(test.X)).all()
+    code, output, _ = plackett("evaluate", files[2], tmp_path / "scores.txt")
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--objective", "x"], 1, "objective must be one of partition"),
+        (["--model", "x"], 1, "model must be one of boosted"),
+        (["-p", "leafs=3"], 1, "parameters of boosted must be among"),
+        (["-p", "nonsense"], 2, "expected name=value"),
+    ],
+)
+def test_bad_training_arguments(plackett: Any, tmp_path: Path, arguments: Any, code: int, words: str) -> None:
+    dump_letor(make_tiered_lists(3, random_state=0), tmp_path / "data.txt")
+    found, _, error = plackett("train", tmp_path / "data.txt", "-o", tmp_path / "model", *arguments)
+    assert found == code
+    assert words in " ".join(error.replace("│", " ").split())
+    assert not (tmp_path / "model").exists()
+
+
+def test_predicting_with_no_model(plackett: Any, tmp_path: Path) -> None:
+    dump_letor(make_tiered_lists(3, random_state=0), tmp_path / "data.txt")
+    code, _, error = plackett("predict", tmp_path, tmp_path / "data.txt", "-o", tmp_path / "scores.txt")
+    assert code == 1
+    assert "no model" in error

@@ -166,11 +166,11 @@ class Boosting:
             while done < settings.rounds and not self._should_stop(done):
                 segment = settings.rounds if checkpoint is None else checkpoint.every
                 last = min(settings.rounds, (done // segment + 1) * segment)
-                booster, done, exhausted = self._segment(booster, done, last, tell)
+                booster, done, ended = self._segment(booster, done, last, tell)
                 if checkpoint is not None:
                     scores = [tracked.scores for tracked in (self._train, *self._evaluation)]
                     checkpoint.save(done, booster.model_to_string(num_iteration=-1), scores, self._history, self._best)
-                if exhausted:
+                if ended:
                     break
         if booster is None or all(len(_leaf_values(booster, i)) == 1 for i in range(min(1, booster.num_trees()))):
             warnings.warn(
@@ -188,7 +188,7 @@ class Boosting:
             tracked.scores = np.asarray(model.predict(tracked.rows.X, raw_score=True), np.float64)
 
     def _segment(self, model: Any, first: int, last: int, tell: Any) -> tuple[Any, int, bool]:
-        """Rounds first..last, from the text of a model. Returns the model, the rounds done, if no tree was found."""
+        """Rounds first..last, from the text of a model. Returns the model, the rounds done, and whether to end."""
         # LightGBM copies its parameters deeply: a plain function stays what it is, a method would copy all of this.
         gradients = None if self._objective is None else lambda *arguments: self._gradients(*arguments)
         params = self._params | dict.fromkeys(_SEEDS, self._settings.seed + first)
@@ -229,7 +229,7 @@ class Boosting:
             results = self._evaluate()
             tell(number + 1, " ".join(f"{name} {metric} {value:.4f}" for name, metric, value, _ in results[:1]))
             if self._after(booster, number, results):
-                return booster, number + 1, False
+                return booster, number + 1, True
         return booster, last, False
 
     def _environment(self, booster: Any, number: int, results: list[Any]) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -110,7 +110,7 @@ class BaseRanker(BaseEstimator):
         checked: Any = validate_data(
             self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite="allow-nan"
         )
-        return csr_matrix(checked) if issparse(checked) else checked  # LightGBM knows matrices only
+        return csr_matrix(checked) if hasattr(checked, "indptr") else checked  # LightGBM knows matrices only
 
     def _rows(
         self, X: Any, y: Any, qid: Any = None, group: Any = None, sample_weight: Any = None, *, reset: bool = False
