@@ -2,9 +2,9 @@
 
     python benchmarks/boosted.py
 
-500,000 rows x 136 features in lists of about 120, five grades, 31 leaves, the same LightGBM parameters on all sides. Time
-is the median of an iteration, the sides taking turns; memory is what training adds to a fresh process that holds the
-data. Prints a table and writes results/boosted.json.
+500,000 rows x 136 features in lists of about 120, five grades, 31 leaves, the same LightGBM parameters on all sides.
+Time is the median of an iteration, the sides taking turns; memory is what training adds to a fresh process that holds
+the data. Prints a table and writes results/boosted.json.
 """
 
 import time
