@@ -37,6 +37,8 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/metrics.py
+	$(BIN)/python benchmarks/boosted.py
+	$(BIN)/python benchmarks/boosted_quality.py
 
 clean:
 	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -57,6 +57,10 @@ def test_completed_ballots_put_the_rest_last() -> None:
         (HEADER + "3: 2,{1,3\n", "expected a ballot", 8),
         (HEADER + "x: 2\n", "expected a ballot", 8),
         (HEADER + "3 2\n", "expected a ballot", 8),
+        (HEADER + "3: {1 2},3\n", "expected a ballot", 8),
+        (HEADER + "3: {1,,2},3\n", "expected a ballot", 8),
+        (HEADER + "3: " + "9" * 5000 + "\n", "expected a ballot", 8),
+        (HEADER.replace("Ada", "A\0da") + BODY, "NUL", 6),
         (HEADER + "3: 4\n", "numbered from 1 to 3", 8),
         (HEADER + "3: 0\n", "numbered from 1 to 3", 8),
         (HEADER + "3: 1,1\n", "comes twice", 8),
@@ -191,6 +195,39 @@ def test_csv_by_place() -> None:
     assert sets_of(ballots) == [[{"x"}, {"y", "z"}], [{"y"}, {"x"}]]
 
 
+def test_places_stand_by_their_numbers() -> None:
+    assert sets_of(csv("place2,place1\nb,a\n")) == [[{"a"}, {"b"}]]
+
+
+def test_weights_and_features_come_back_by_themselves() -> None:
+    ballots = csv("a,b,n,f\n1,2,5,0.5\n", weight="n", features="f")
+    file = io.BytesIO()
+    dump_rankings_csv(ballots, file)
+    file.seek(0)
+    found = load_rankings_csv(file)
+    assert list(found.names) == ["a", "b"]
+    assert found.weights.tolist() == [5]
+    assert found.X.tolist() == [[0.5]]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [(["weight", "b"], "would be misread"), (["place1", "place2"], "would be misread"), (["a", "a"], "different")],
+)
+def test_names_that_would_be_misread(names: list[str], message: str) -> None:
+    ballots = Ballots(np.array([0, 1]), np.array([2.0, 1.0]), np.array([0, 2]), np.ones(1), names)
+    with pytest.raises(ValueError, match=message):
+        dump_rankings_csv(ballots, io.BytesIO())
+
+
+def test_ballots_that_text_cannot_hold() -> None:
+    for items, labels in (([0, 0], [2.0, 1.0]), ([0, 1], [np.nan, 1.0])):
+        ballots = Ballots(np.array(items), np.array(labels), np.array([0, 2]), np.ones(1), ["a", "b"])
+        for dump in (dump_preflib, dump_rankings_csv):
+            with pytest.raises(ValueError, match="to be written"):
+                dump(ballots, io.BytesIO())
+
+
 def test_csv_with_features() -> None:
     ballots = csv("A1,A2,L1,L2\n0.5,1,1,2\n2,3,2,1\n", items="L*", features="A*")
     assert ballots.X.tolist() == [[0.5, 1], [2, 3]]
@@ -210,6 +247,8 @@ def test_csv_with_features() -> None:
         ("a,b\n1,-2\n", "expected a rank in column b", 2),
         ("a,b\n1,0.3\n", "expected a rank in column b", 2),
         ("a,a\n1,2\n", "a column name comes twice", 1),
+        ("a,b,c\n57,1,2\n", "expected a rank in column a", 2),
+        ("place1,place_1\nx,y\n", "the same place", 1),
         ("place1,place2\nx,x\n", "an item comes twice", 2),
         ("place1,place2\nx=,y\n", "on both sides", 2),
         ("a,b\n1,\x002\n", "NUL", 2),

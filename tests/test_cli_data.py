@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +102,7 @@ def test_errors_are_one_line(plackett: Any, tmp_path: Path) -> None:
     code, _, error = plackett("info", tmp_path / "nothing.txt")
     assert code == 1
     assert "nothing.txt" in error
-    code, _, error = plackett("info", path, "--items", "L*")
+    code, _, error = plackett("info", path, "--items", "L*", "--format", "letor")
     assert code == 2
 
 
@@ -177,6 +179,48 @@ def test_evaluate_labels_of_rows(plackett: Any, tmp_path: Path) -> None:
     assert "needs inverse_propensity" in error
 
 
+def test_options_that_not_all_metrics_have(plackett: Any, scored: Any) -> None:
+    folder, _, _ = scored
+    files = folder / "data.txt", folder / "good.txt"
+    assert plackett("evaluate", *files, "--gain", "linear")[0] == 0  # err has no gains, ndcg has
+    code, _, error = plackett("evaluate", *files, "-m", "tau-b", "--ties", "stable")
+    assert code == 1
+    assert "option of none of the metrics" in error
+    code, _, error = plackett("evaluate", *files, folder / "good.txt")
+    assert code == 2
+
+
+def test_metrics_without_values_per_row(plackett: Any, tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("2 1 4\n0 0:1\n3 0:1\n")
+    (tmp_path / "scores.txt").write_text("0:1\n1:1\n")
+    files = tmp_path / "data.txt", tmp_path / "scores.txt"
+    code, output, _ = plackett("evaluate", *files, "-m", "coverage@1", "-m", "p@1", "--json")
+    assert code == 0
+    found = json.loads(output)["results"][0]
+    assert (found["value"], found["interval"]) == (0.5, [None, None])
+    assert plackett("evaluate", *files, "-m", "coverage@1", "--per-list", tmp_path / "x.csv", "-m", "p@1")[0] == 0
+
+
+def test_evaluating_ballots_is_refused(plackett: Any, tmp_path: Path) -> None:
+    (tmp_path / "b.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "s.txt").write_text("1\n")
+    code, _, error = plackett("evaluate", tmp_path / "b.csv", tmp_path / "s.txt")
+    assert code == 1
+    assert "Traceback" not in error
+
+
+def test_pipes_by_name(plackett: Any, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for extra in ((), ("--format", "letor")):
+        writer = threading.Thread(target=lambda: pipe.write_text("1 qid:1 1:2\n0 qid:1 1:3\n"))
+        writer.start()
+        code, output, _ = plackett("info", pipe, *extra)
+        writer.join()
+        assert code == 0
+        assert "LETOR" in output
+
+
 def test_scores_round_trip(tmp_path: Path) -> None:
     data = make_tiered_lists(3, random_state=0)
     scores = np.random.default_rng(0).standard_normal(len(data.y))
@@ -191,9 +235,10 @@ def test_scores_round_trip(tmp_path: Path) -> None:
     [
         ("", "no scores"),
         ("1\n2\n", "2 rows of scores for 20 rows"),
-        ("1\nx\n", "line 2: expected a number"),
-        ("1 1:2\n" * 20, "expected one number a line"),
-        ("nan\n" * 20, "expected a number"),
+        ("1\nx\n", "line 2: expected one finite number a line"),
+        ("1\n" * 4 + "1 1:2\n" * 16, "line 5: expected one finite number"),
+        ("nan\n" * 20, "expected one finite number"),
+        ("1e999\n" * 20, "expected one finite number"),
     ],
 )
 def test_bad_scores(text: str, problem: str, tmp_path: Path) -> None:

@@ -87,6 +87,41 @@ def test_bad_tables(kind: str, options: dict[str, Any], error: type[Exception], 
         from_frame(FRAMES[kind](), **options)
 
 
+@pytest.mark.parametrize(
+    "column",
+    [pd.to_datetime(["2020-01-01", None]), pd.to_timedelta([1, 2], "s"), ["1.5", "2"], [1 + 2j, 3.0]],
+)
+def test_what_is_not_numbers_is_refused(column: Any) -> None:
+    frame = pd.DataFrame({"q": [1, 1], "y": [1, 0], "f": column})
+    with pytest.raises(DataError, match="column 'f' must hold numbers"):
+        from_frame(frame, query="q", label="y")
+
+
+def test_columns_that_come_twice_and_lists_that_are_missing() -> None:
+    double = pd.DataFrame([[1, 1, 2]], columns=["q", "y", "y"])
+    with pytest.raises(DataError, match="there twice"):
+        from_frame(double, query="q", label="y")
+    with pytest.raises(ValueError, match="features must be a list"):
+        from_frame(pd.DataFrame(COLUMNS), query="q", label="grade", features="f")
+    for missing in (["a", None], pd.array(["a", None], "string")):
+        with pytest.raises(ValueError, match="qid must not be missing"):
+            from_frame(pd.DataFrame({"q": missing, "y": [1, 2]}), query="q", label="y")
+
+
+def test_decimals_and_lazy_tables() -> None:
+    from decimal import Decimal
+
+    frame = pl.DataFrame({"q": [1, 1], "y": [1, 0], "f": [Decimal("1.5"), None]})
+    np.testing.assert_array_equal(from_frame(frame.lazy(), query="q", label="y").X, [[1.5], [np.nan]])
+
+
+def test_compressed_parquet(tmp_path: Path) -> None:
+    data = RankingData(np.ones((2, 1)), np.ones(2), np.ones(2, int), np.array([0, 2]))
+    for suffix in (".gz", ".xz", ".zst"):
+        dump_parquet(data, tmp_path / f"data.parquet{suffix}")
+        assert load_parquet(tmp_path / f"data.parquet{suffix}").X.tolist() == [[1], [1]]
+
+
 def test_what_is_no_table() -> None:
     with pytest.raises(TypeError, match="frame must be a table"):
         from_frame([1, 2], query="q", label="y")

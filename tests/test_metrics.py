@@ -533,3 +533,14 @@ def test_ranx(rows):
     theirs = ranx_evaluate(scores, labels, list(ours))
     for name, value in ours.items():
         assert value == pytest.approx(theirs[name], abs=1e-12), name
+
+
+def test_negative_labels_in_long_lists():
+    """Grades from 0 to 4 have a way of their own, which others must not take."""
+    for low in (-1.0, -50.0, -5e15):
+        labels = np.full(100, low)
+        labels[-1] = 1.0
+        scores = -np.arange(100.0)
+        assert metrics.precision(scores, labels, k=5) == 0.0
+        assert metrics.recall(scores, labels, k=5) == 0.0
+        assert metrics.recall(-scores, labels, k=5) == 1.0

@@ -11,7 +11,7 @@ import pytest
 from data_folder import real_data
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import csc_array, csr_array, random_array
 from sklearn.datasets import load_svmlight_file
 
 from plackett.data import (
@@ -266,6 +266,9 @@ BAD_LINES = [
     ("1 qid:1 1:1\x00", "a NUL byte", "1:1\x00"),
     ("\x001 qid:1 1:1", "a NUL byte", "\x001"),
     ("1 qid:1 1:1 # " + "x" * 300, "no identifier", None),
+    ("1 qid:1 1:1\r3:4", "expected", None),
+    ("1 qid:1 1:1 # a\r0 qid:1 1:3 # b", "carriage return inside a line", None),
+    ("1 qid:1 1:1 # a\x00b", "a NUL byte", None),
 ]
 
 
@@ -338,6 +341,49 @@ def test_as_scikit_learn_reads_it(tmp_path: Path, rng: np.random.Generator) -> N
     assert same_bits(found.X, peer.toarray())
     assert same_bits(found.y, y)
     assert found.qid.tolist() == qid.tolist()
+
+
+def test_what_single_precision_cannot_hold() -> None:
+    for read, text in ((letor, "1 qid:1 1:2\n1 qid:1 1:1e300\n"), (xmc, "2 1 1\n0 0:1\n0 0:1e39\n")):
+        with pytest.raises(DataError, match="too large for float32") as caught:
+            read(text, dtype=np.float32)
+        assert caught.value.line == text.count("\n")
+
+
+def test_a_byte_order_mark() -> None:
+    assert letor("\ufeff1 qid:1 1:2\n").X.tolist() == [[2]]
+    assert len(xmc("\ufeff1 1 1\n0 0:1\n")) == 1
+
+
+def test_comments_that_are_not_utf8() -> None:
+    with pytest.raises(DataError, match="not UTF-8"):
+        letor(b"1 qid:1 1:2 # \xe9a\n")
+    assert len(letor(b"1 qid:1 1:2 # \xe9a\n", ids=False)) == 1
+
+
+def test_other_sparse_forms_are_written_right() -> None:
+    X = np.array([[1.0, 0.0], [2.0, 3.0]])
+    unsorted = csr_array((np.array([3.0, 2.0, 1.0]), np.array([1, 0, 0]), np.array([0, 2, 3])), shape=(2, 2))
+    for sparse, wanted in ((csc_array(X), X), (unsorted, unsorted.toarray())):
+        file = io.BytesIO()
+        dump_letor(RankingData(sparse, np.array([True, False]), np.array([1, 1]), np.array([0, 2])), file)
+        file.seek(0)
+        assert load_letor(file, sparse=True).X.toarray().tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"qid": np.array([2**62, 1])}, "at most 18 digits"),
+        ({"qid": np.array([1, 1])}, "different between lists"),
+        ({"offsets": np.array([0, 1, 1, 2])}, "must not be empty"),
+        ({"ids": np.array(["x" * 300, "y"])}, "at most 256 bytes"),
+    ],
+)
+def test_what_would_not_come_back_is_refused(change: dict[str, Any], message: str) -> None:
+    parts: dict[str, Any] = {"X": np.ones((2, 1)), "y": np.ones(2), "qid": np.array([1, 2]), "offsets": np.arange(3)}
+    with pytest.raises(ValueError, match=message):
+        dump_letor(RankingData(**{**parts, **change}), io.BytesIO())
 
 
 # XMC
@@ -473,6 +519,22 @@ def test_the_cache_survives_damage(tmp_path: Path, sparse: bool) -> None:
         assert kept.read_bytes() == whole
 
 
+def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, folder = tmp_path / "data.txt", tmp_path / "cache"
+    path.write_text("1 qid:1 1:1\n")
+    parse = sparse_text.parse_pieces
+
+    def change_first(*arguments: Any) -> Any:
+        path.write_text("1 qid:1 1:22\n")
+        return parse(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sparse_text, "parse_pieces", change_first)
+        load_letor(path, cache=folder)
+    path.write_text("1 qid:1 1:1\n")
+    assert load_letor(path, cache=folder).X.tolist() == [[1]]
+
+
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     path, folder = tmp_path / "data.txt", tmp_path / "cache"
     path.write_text("1 qid:1 1:0.5\n")
@@ -489,20 +551,22 @@ def test_xmc_from_the_cache(tmp_path: Path) -> None:
     assert (first.Y.toarray() == second.Y.toarray()).all()
 
 
-def test_memory_is_at_most_three_times_the_result(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("digits", "dtype"), [("", "float64"), ("", "float32"), (".2500", "float64")])
+def test_memory_is_at_most_three_times_the_result(digits: str, dtype: str, tmp_path: Path) -> None:
     """In a fresh process, so that what other tests have freed cannot hide what reading needs."""
     import subprocess
 
     path = tmp_path / "data.txt"
-    line = " ".join(f"{i + 1}:{i % 7}.25" for i in range(136))
-    path.write_text("".join(f"{i % 5} qid:{i // 100} {line}\n" for i in range(40_000)))
-    code = """
+    line = " ".join(f"{i + 1}:{i % 7}{digits}" for i in range(136))
+    path.write_text("".join(f"{i % 5} qid:{i // 100} {line}\n" for i in range(100_000)))
+    code = f"""
 import resource, sys
+import numpy as np
 from plackett.data import load_letor
-load_letor(sys.argv[2])
+load_letor(sys.argv[2], dtype={dtype!r})
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before = peak()
-data = load_letor(sys.argv[1])
+data = load_letor(sys.argv[1], dtype={dtype!r})
 print((peak() - before) / (data.X.nbytes + data.y.nbytes + data.qid.nbytes))
 """
     small = tmp_path / "small.txt"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,17 +57,23 @@ def evaluate(
         inverse_propensity: one number per label, for psp and psndcg.
         options: of the metrics, such as ties="stable" or empty=0.
     """
+    if not isinstance(data, RankingData | MultilabelData):
+        raise ValueError(f"data must be lists of items or rows with labels, got {type(data).__name__}")
     metrics = DEFAULT_METRICS[type(data)] if metrics is None else metrics
+    functions = {metric: _function(metric, data, inverse_propensity, options) for metric in metrics}
+    for name in options:
+        if not any(name in _parameters(function) for function in functions.values()):
+            raise ValueError(f"{name} is an option of none of the metrics {', '.join(metrics)}")
     results = []
-    for metric in metrics:
-        needed = {"inverse_propensity": inverse_propensity} if metric.startswith("ps") else {}
-        if needed and inverse_propensity is None:
-            raise ValueError(f"{metric} needs inverse_propensity: give the training data to find it from")
+    for metric, function in functions.items():
         for system, scores in systems.items():
+            if "reduction" not in _parameters(function):  # one number for all rows, such as coverage
+                value = float(function(scores, data.Y))  # type: ignore[union-attr]
+                results.append(Result(system, metric, value, (float("nan"), float("nan")), np.zeros(0)))
+                continue
             if isinstance(data, RankingData):
-                values = get_metric(metric, **options)(scores, data.y, offsets=data.offsets, reduction="none")
+                values = function(scores, data.y, offsets=data.offsets, reduction="none")
             else:
-                function = get_metric(metric, multilabel=True, **needed, **options)
                 values = function(scores, data.Y, reduction="none")
             known = values[~np.isnan(values)]
             mean = float(known.mean()) if len(known) else float("nan")
@@ -73,8 +81,25 @@ def evaluate(
     return results
 
 
+def _parameters(function: Any) -> set[str]:
+    return set(inspect.signature(function).parameters)
+
+
+def _function(metric: str, data: Any, inverse_propensity: Any, options: Mapping[str, Any]) -> Any:
+    """The metric with those of the options that it takes."""
+    needed = {}
+    if metric.startswith("ps"):
+        if inverse_propensity is None:
+            raise ValueError(f"{metric} needs inverse_propensity: give the training data to find it from")
+        needed["inverse_propensity"] = inverse_propensity
+    function = get_metric(metric, multilabel=isinstance(data, MultilabelData), **needed)
+    known = _parameters(function)
+    return partial(function, **{name: value for name, value in options.items() if name in known})
+
+
 def dump_per_list(results: Sequence[Result], target: Source) -> None:
     """Write a CSV table with a row a list and a column a metric and system; empty where a list is skipped."""
+    results = [result for result in results if len(result.values)]
     several = len({result.system for result in results}) > 1
     names = [f"{result.metric} {result.system}" if several else result.metric for result in results]
     text = io.StringIO(newline="")
@@ -92,6 +117,8 @@ def compare_systems(
     """By metric, all systems against the first."""
     by_metric: dict[str, dict[str, npt.NDArray[np.float64]]] = {}
     for result in results:
+        if not len(result.values):
+            continue
         by_metric.setdefault(result.metric, {})[result.system] = result.values
     return {
         metric: compare(systems, baseline=next(iter(systems)), correction=correction, confidence=confidence)

@@ -117,14 +117,24 @@ class Lists:
         return restored
 
 
+def is_missing(value: Any) -> bool:
+    """None, NaN, NaT or the NA of pandas."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
+
+
 def lists_from_qid(qid: Any, items: int) -> Lists:
     """Lists of the rows that share a qid, in the order in which the qids first appear."""
     array = np.asarray(qid)
     if array.ndim != 1 or len(array) != items:
         raise ValueError(f"qid must hold one value for each of the {items} rows, got {_describe(array)}")
-    missing = np.asarray(array != array)  # NaN and NaT, in arrays of objects too
+    if array.dtype.kind == "O":
+        missing = np.array([is_missing(value) for value in array], bool)
+    else:
+        missing = np.asarray(array != array)  # NaN and NaT
     if missing.any():
-        raise ValueError(f"qid must not hold NaN, got one at row {int(np.argmax(missing))}")
+        raise ValueError(f"qid must not be missing or NaN, got one at row {int(np.argmax(missing))}")
     if items == 0:
         return Lists(np.zeros(1, np.int64))
     starts = np.concatenate(([True], array[1:] != array[:-1]))

@@ -1,6 +1,7 @@
 """plackett info and plackett evaluate"""
 
 import json
+import math
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -21,10 +22,19 @@ class FormatName(StrEnum):
     parquet = "parquet"
 
 
-def read_data(source: Path, format_name: FormatName | None, **options: Any) -> Any:
+def read_data(source: Path, format_name: FormatName | None = None, **options: Any) -> Any:
     from plackett.data import load
 
     return load(str(source), format=None if format_name is None else format_name.value, **options)
+
+
+def _without_nan(value: Any) -> Any:
+    """NaN is no JSON: null in its place."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @app.command()
@@ -36,20 +46,21 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what a file holds: format, lists, items, features, grades, tiers, ties."""
-    from plackett.data import FORMATS, describe, detect_format
+    from plackett.data import FORMATS, describe
+    from plackett.data.formats import read_any
     from plackett.report import description_table
 
     chosen = {name: value for name, value in (("items", items), ("features", features)) if value is not None}
-    if format_name is None and str(file) != "-":
-        format_name = FormatName(detect_format(file))
+    if chosen and format_name is None:
+        format_name = FormatName.csv
     if chosen and format_name is not FormatName.csv:
         raise typer.BadParameter("--items and --features belong to CSV files")
-    data = read_data(file, format_name, **chosen)
+    found_name, data = read_any(str(file), None if format_name is None else format_name.value, **chosen)
     description = describe(data)
-    title = "standard input" if format_name is None else FORMATS[format_name.value].title
+    title = FORMATS[found_name].title
     if as_json:
         found = {"file": str(file), "format": title, **description.facts, "histograms": description.histograms}
-        print(json.dumps(found, indent=1))
+        print(json.dumps(_without_nan(found), indent=1, allow_nan=False))
     else:
         console.print(description_table(description, f"{file}: {title}"))
 
@@ -90,7 +101,7 @@ def evaluate(
     data = read_data(labels, None)
     options: dict[str, Any] = {"ties": ties, "gain": gain, "empty": int(empty) if empty in ("0", "1") else empty}
     options = {name: value for name, value in options.items() if value is not None}
-    systems = {name: load_scores(path, data) for name, path in _names(scores).items()}
+    systems = {name: load_scores(str(path), data) for name, path in _names(scores).items()}
     inverse = None
     if train is not None:
         from plackett.metrics import inverse_propensity
@@ -109,7 +120,7 @@ def evaluate(
             for r in results
         ]
         tests = [{"metric": m, **asdict(pair)} for m, pairs in comparisons.items() for pair in pairs]
-        print(json.dumps({"results": found, "comparisons": tests}, indent=1))
+        print(json.dumps(_without_nan({"results": found, "comparisons": tests}), indent=1, allow_nan=False))
         return
     console.print(result_table(results, confidence))
     if comparisons:
@@ -118,5 +129,7 @@ def evaluate(
 
 def _names(paths: list[Path]) -> dict[str, Path]:
     """Names of systems: those of the files, or the whole paths where these are the same."""
+    if len(set(paths)) != len(paths):
+        raise typer.BadParameter("the same file of scores is given twice", param_hint="SCORES")
     short = [path.name for path in paths]
     return dict(zip(short if len(set(short)) == len(short) else map(str, paths), paths, strict=True))

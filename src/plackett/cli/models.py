@@ -62,7 +62,7 @@ def train(
         results = evaluate(part, {model: ranker.predict(part.X)}, [metric, "ndcg@1", "ndcg@5", "ndcg@10", "err@10"])
         console.print(result_table(list({r.metric: r for r in results}.values()), 0.95))
     rounds = getattr(ranker, "best_iteration_", None)
-    console.print(f"Model written to {output}" + (f"; best after {rounds} rounds" if rounds else ""))
+    console.print(f"Model written to {output}" + (f"; best after {rounds} rounds" if rounds else ""), soft_wrap=True)
 
 
 @app.command()
@@ -80,4 +80,4 @@ def predict(
     scores = ranker.predict(read_data(data, format_name).X)
     dump_scores(scores, str(output))
     if str(output) != "-":
-        console.print(f"{len(scores):,} scores written to {output}")
+        console.print(f"{len(scores):,} scores written to {output}", soft_wrap=True)

@@ -52,6 +52,7 @@ def cached(
         return parse()
     if not is_path(source):
         raise ValueError("cache needs a file with a name, got a stream: pass cache=False")
+    before = _stamp(source)
     folder = cache_directory() / "data" if cache is True else Path(cache)
     settings = json.dumps(options, sort_keys=True, default=str)
     key = f"{content_hash(source)}\n{settings}\n{source_hash(Path(__file__).parent)}"  # type: ignore[arg-type]
@@ -60,6 +61,8 @@ def cached(
     if found is not None:
         return found
     arrays = parse()
+    if _stamp(source) != before:  # changed while it was read: the hash may not be that of the arrays
+        return arrays
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as file:
@@ -71,10 +74,15 @@ def cached(
     return arrays
 
 
+def _stamp(source: Source) -> tuple[int, int, int]:
+    stat = Path(source).stat()  # type: ignore[arg-type]
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
 def _read(path: Path) -> Arrays | None:
     try:
         with path.open("rb") as file:
             names = json.loads(file.readline())
             return {name: np.load(file, allow_pickle=False) for name in names}
-    except (OSError, ValueError, EOFError):
+    except (OSError, ValueError, EOFError, TypeError, MemoryError):
         return None

@@ -58,7 +58,14 @@ def source_name(source: Source) -> str:
 
 
 def is_path(source: Source) -> bool:
-    return isinstance(source, str | os.PathLike) and source != "-"
+    """Whether it names a file that can be opened twice: not a stream, nor a pipe or device by name."""
+    if not isinstance(source, str | os.PathLike) or source == "-":
+        return False
+    return Path(source).is_file() or not Path(source).exists() or Path(source).is_dir()
+
+
+def is_compressed_name(source: Source) -> bool:
+    return Path(source_name(source)).suffix.lower() in _MAGIC
 
 
 def ending(source: Source) -> str:
@@ -140,7 +147,7 @@ class OpenSource:
 
     @property
     def position(self) -> int:
-        return self._raw.tell() if self._owned else 0
+        return self._raw.tell() if self._owned and self._raw.seekable() else 0
 
     def read(self, size: int = -1) -> bytes:
         if not self._compressed:

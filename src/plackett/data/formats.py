@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import re
 from collections.abc import Callable
@@ -28,9 +29,11 @@ class Format:
     opening: re.Pattern[bytes] | None = None
 
 
+_PREFLIB = re.compile(rb"#\s*(FILE NAME|TITLE|DATA TYPE|NUMBER (ALTERNATIVES|VOTERS)|ALTERNATIVE NAME \d+)\s*:")
+
 FORMATS = {
     "parquet": Format("Parquet table of items", load_parquet, (".parquet", ".pq"), re.compile(rb"PAR1")),
-    "preflib": Format("PrefLib ballots", load_preflib, tuple(f".{kind}" for kind in KINDS), re.compile(rb"# [A-Z ]+:")),
+    "preflib": Format("PrefLib ballots", load_preflib, tuple(f".{kind}" for kind in KINDS), _PREFLIB),
     "csv": Format("CSV of rankings", load_rankings_csv, (".csv", ".tsv")),
     "xmc": Format("XMC sparse text", load_xmc, (), re.compile(rb"\d+[ \t]+\d+[ \t]+\d+[ \t]*\r?$", re.MULTILINE)),
     "letor": Format(
@@ -49,7 +52,7 @@ def detect_format(source: Source) -> str:
         if suffix in form.endings:
             return name
     with open_source(source) as file:
-        head = file.read(4096)
+        head = file.read(4096).removeprefix(codecs.BOM_UTF8)
     if not head:
         raise DataError("the file is empty", file=source_name(source))
     for name, form in FORMATS.items():
@@ -64,17 +67,21 @@ def detect_format(source: Source) -> str:
 
 
 def load(source: Source, *, format: str | None = None, **options: Any) -> Data:  # noqa: A002 - as pandas and friends
-    """Read a file of any known format; `options` go to its reader."""
-    if format is not None and format not in FORMATS:
-        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+    """Read a file of any known format, found by `detect_format` unless given; `options` go to its reader."""
+    return read_any(source, format, **options)[1]
+
+
+def read_any(source: Source, name: str | None = None, **options: Any) -> tuple[str, Data]:
+    """The name of the format and the data."""
+    if name is not None and name not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {name!r}")
     if not is_path(source):
         with open_source(source) as file:
-            content = file.read()
-        stream = io.BytesIO(content)
+            stream = io.BytesIO(file.read())
         stream.name = source_name(source)
         source = stream
-    if format is None:
-        format = detect_format(source)  # noqa: A001 - as above
+    if name is None:
+        name = detect_format(source)
         if isinstance(source, io.BytesIO):
             source.seek(0)
-    return FORMATS[format].load(source, **options)
+    return name, FORMATS[name].load(source, **options)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import io
+import numbers
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from plackett.data.containers import RankingData
-from plackett.data.files import Source, is_path, open_source, open_target, source_name
+from plackett.data.files import Source, is_compressed_name, is_path, open_source, open_target, source_name
 from plackett.errors import DataError, MissingDependencyError
-from plackett.lists import lists_from_qid
+from plackett.lists import is_missing, lists_from_qid
 
 
 def _pyarrow(purpose: str) -> Any:
@@ -32,6 +34,8 @@ def _parquet(purpose: str) -> Any:
 
 def _as_table(frame: Any) -> Any:
     """Something with column names and columns by name that turn into NumPy arrays."""
+    if hasattr(frame, "collect") and not hasattr(frame, "to_numpy"):
+        frame = frame.collect()  # a lazy table of polars
     if hasattr(frame, "columns") and hasattr(frame, "__getitem__") and hasattr(frame, "dtypes"):
         return frame  # pandas and polars
     if hasattr(frame, "column_names"):
@@ -58,17 +62,19 @@ def _column(frame: Any, name: str) -> npt.NDArray[Any]:
 
 def _numbers(frame: Any, source: str, name: str, missing_allowed: bool) -> npt.NDArray[Any]:
     values = _column(frame, name)
-    if values.dtype.kind == "O":  # what has a missing value
-        missing = np.array([value is None or str(value) == "<NA>" for value in values], bool)
-        values = np.where(missing, np.nan, values)
-    try:
-        values = values.astype(np.float64, copy=False)
-    except (TypeError, ValueError):
+    is_numeric = values.dtype.kind in "biuf"
+    if values.dtype.kind == "O":  # what has a missing value, or decimals
+        missing = np.array([is_missing(value) for value in values], bool)
+        is_numeric = all(isinstance(value, numbers.Real | Decimal) for value in values[~missing])
+        if is_numeric:
+            values = np.where(missing, np.nan, values)
+    if not is_numeric:
         raise DataError(
             f"column {name!r} must hold numbers, got {values.dtype}",
             file=source,
             remedy="Leave it out by features=, or turn it into numbers",
-        ) from None
+        )
+    values = values.astype(np.float64, copy=False)
     if not missing_allowed and not np.isfinite(values).all():
         at = int(np.argmin(np.isfinite(values)))
         raise DataError(f"column {name!r} must be finite, got {values[at]} in row {at}", file=source)
@@ -105,6 +111,11 @@ def _ranking_data(
     dtype: npt.DTypeLike,
 ) -> RankingData:
     names = column_names(table)
+    if isinstance(features, str):
+        raise ValueError(f"features must be a list of columns, got the text {features!r}")
+    doubled = [name for name in names if names.count(name) > 1]
+    if doubled:
+        raise DataError(f"column {doubled[0]!r} is there twice", file=source)
     wanted = [query, label, *([] if ids is None else [ids]), *(features or [])]
     absent = [name for name in wanted if name not in names]
     if absent:
@@ -146,7 +157,7 @@ def load_parquet(
     """Read lists of items from a Parquet file; arguments as in `from_frame`, a column named id is taken as `ids`."""
     parquet = _parquet("reading Parquet files")
     try:
-        if is_path(source):
+        if is_path(source) and not is_compressed_name(source):
             table = parquet.read_table(source)
         else:
             with open_source(source) as file:
@@ -162,6 +173,8 @@ def load_parquet(
 
 def dump_parquet(data: RankingData, target: Source) -> None:
     """Write lists of items as a Parquet file that `load_parquet` reads back exactly."""
+    if (np.diff(data.offsets) == 0).any():
+        raise ValueError("lists must not be empty to be written")
     table, parquet = to_arrow(data), _parquet("writing Parquet files")
     with open_target(target) as file:
         parquet.write_table(table, file)

@@ -15,7 +15,7 @@ from plackett.compilation import inner, kernel
 # What can be wrong, and what a number can be.
 FINE, HARD, MISSING, NOT_A_NUMBER, INFINITE = 0, 1, 2, 3, 4
 BAD_LABEL, BAD_QID, MIXED_QID, LATE_QID, NO_COLON, BAD_INDEX, LOW_INDEX, HIGH_INDEX = range(10, 18)
-REPEATED_INDEX, FALLING_INDEX, BAD_VALUE, INFINITE_VALUE, HIGH_LABEL, REPEATED_LABEL = range(18, 24)
+REPEATED_INDEX, FALLING_INDEX, BAD_VALUE, INFINITE_VALUE, HIGH_LABEL, REPEATED_LABEL, BAD_BYTE = range(18, 25)
 
 _TAB, _LINE_FEED, _RETURN, _SPACE, _HASH, _COMMA, _COLON = 9, 10, 13, 32, 35, 44, 58
 
@@ -170,14 +170,16 @@ def _whole(text, i):
 
 @inner
 def _skip_blanks(text, i):
-    while text[i] == _SPACE or text[i] == _TAB or text[i] == _RETURN:
+    """A carriage return is a blank directly before a line feed only."""
+    while text[i] == _SPACE or text[i] == _TAB or (text[i] == _RETURN and text[i + 1] == _LINE_FEED):
         i += 1
     return i
 
 
 @inner
-def _skip_line(text, i):
-    while text[i] != _LINE_FEED:
+def _skip_comment(text, i):
+    """Where a comment stops: at the end of the line, or at a byte that does not belong in it."""
+    while text[i] != _LINE_FEED and text[i] != 0 and not (text[i] == _RETURN and text[i + 1] != _LINE_FEED):
         i += 1
     return i
 
@@ -246,7 +248,11 @@ def parse_letor(text, first, last, first_index, limit, sorted_only, out):
     while i < last:
         i = _skip_blanks(text, i)
         if text[i] == _LINE_FEED or text[i] == _HASH:
-            i = _skip_line(text, i) + 1
+            i = _skip_comment(text, i)
+            if text[i] != _LINE_FEED:
+                state[0], state[1] = BAD_BYTE, i
+                break
+            i += 1
             line += 1
             continue
         token = i
@@ -277,7 +283,10 @@ def parse_letor(text, first, last, first_index, limit, sorted_only, out):
         comments[row, 0] = comments[row, 1] = 0
         if text[i] == _HASH:
             comments[row, 0] = i + 1
-            i = _skip_line(text, i)
+            i = _skip_comment(text, i)
+            if text[i] != _LINE_FEED:
+                state[0], state[1] = BAD_BYTE, i
+                break
             comments[row, 1] = i
         i += 1
         row += 1

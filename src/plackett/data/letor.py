@@ -10,12 +10,13 @@ from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from plackett.data import kernels, sparse_text
 from plackett.data.cache import Arrays, cached
 from plackett.data.containers import RankingData
 from plackett.data.files import Source, is_path, open_source, open_target, read_text, source_name
-from plackett.data.sparse_text import Bytes, Piece, Unsorted, line_start
+from plackett.data.sparse_text import Bytes, Piece, Unsorted, line_start, scratch
 from plackett.errors import DataError
 from plackett.lists import IntArray, lists_from_qid, offsets_from_group
 
@@ -108,8 +109,6 @@ def check_float(name: str, dtype: npt.DTypeLike) -> None:
 def _features(arrays: Arrays, sparse: bool) -> Any:
     if not sparse:
         return arrays["X"]
-    from scipy.sparse import csr_array
-
     parts = (arrays["X_data"], arrays["X_indices"], arrays["X_indptr"])
     return csr_array(parts, shape=tuple(arrays["X_shape"].tolist()))
 
@@ -147,13 +146,11 @@ def _join(
         if lists.rows is not None and scattered == "error":
             raise _scattered_error(qid, lists.rows, pieces, name)
         arrays |= {"qid": lists.sort(qid), "offsets": lists.offsets, "y": lists.sort(arrays["y"])}
-    ids = _join_ids(pieces)
+    ids = _join_ids(pieces, name)
     if ids is not None:
         arrays["ids"] = ids if lists is None else lists.sort(ids)
     width = sparse_text.widest(pieces) if n_features is None else int(n_features)
     if sparse:
-        from scipy.sparse import csr_array
-
         data, indices, indptr = sparse_text.join_sparse(pieces, dtype)
         if lists is not None and lists.rows is not None:
             rows: Any = csr_array((data, indices, indptr), shape=(len(indptr) - 1, width))[lists.rows]
@@ -171,10 +168,10 @@ def piece_parser(
     def parse(text: Bytes, first: int, last: int) -> Rows:
         part = text[first:last]
         lines, colons = int(np.count_nonzero(part == 10)), int(np.count_nonzero(part == 58))
-        y, qid, starts = np.empty(lines), np.empty(lines, np.int64), np.empty(lines + 1, np.int64)
-        columns, values = np.empty(colons, np.int32), np.empty(colons)
-        line, comments = np.empty(lines, np.int64), np.empty((lines, 2), np.int64)
-        hard, state = np.empty((lines + colons, 2), np.int64), np.zeros(6, np.int64)
+        y, qid, starts = scratch(lines), scratch(lines, np.int64), scratch(lines + 1, np.int64)
+        columns, values = scratch(colons, np.int32), scratch(colons)
+        line, comments = scratch(lines, np.int64), scratch((lines, 2), np.int64)
+        hard, state = scratch((lines + colons, 2), np.int64), np.zeros(6, np.int64)
         kernels.parse_letor(
             text, first, last, first_index, limit, unsorted == "error",
             (y, qid, starts, columns, values, line, comments, hard, state),
@@ -187,8 +184,8 @@ def piece_parser(
         if unsorted == "sort":
             sparse_text.sort_rows(piece, lambda row: line_start(text, first, int(piece.lines[row])))
         piece.ids = _ids(text, comments[:rows]) if ids else None
-        piece.values = piece.values.astype(dtype, copy=False)
-        piece.hard = hard[:0]
+        sparse_text.cast(piece, dtype, lambda row: line_start(text, first, int(piece.lines[row])))
+        piece.hard = np.empty((0, 2), np.int64)
         return piece
 
     return parse
@@ -206,7 +203,7 @@ def _ids(text: Bytes, comments: IntArray) -> npt.NDArray[np.bytes_] | None:
     return found.view(f"S{width}")[:, 0]
 
 
-def _join_ids(pieces: list[Rows]) -> npt.NDArray[np.str_] | None:
+def _join_ids(pieces: list[Rows], name: str) -> npt.NDArray[np.str_] | None:
     if all(piece.ids is None for piece in pieces):
         return None
     parts = [np.zeros(piece.rows, "S1") if piece.ids is None else piece.ids for piece in pieces]
@@ -214,7 +211,10 @@ def _join_ids(pieces: list[Rows]) -> npt.NDArray[np.str_] | None:
     flat = joined.view(np.uint8)
     if (flat < 128).all():  # ASCII is a fast copy
         return flat.astype(np.uint32).view(f"U{joined.dtype.itemsize}")
-    return np.char.decode(joined, "utf-8", "replace")
+    try:
+        return np.char.decode(joined, "utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"a comment is not UTF-8 text ({error})", file=name, remedy="Pass ids=False") from None
 
 
 def _has_qid(pieces: list[Rows], name: str) -> bool:
@@ -281,9 +281,13 @@ def dump_group(group: Any, target: Source) -> None:
 
 
 def dump_letor(data: RankingData, target: Source, *, first_index: int = 1) -> None:
-    """Write lists as LETOR text that `load_letor` reads back exactly; zeros are left out of sparse X alone."""
+    """Write lists as LETOR text that `load_letor` reads back exactly, or refuse.
+
+    Sparse X is read back by sparse=True, n_features=its width, for zeros are left out of it.
+    """
     if first_index not in (0, 1):
         raise ValueError(f"first_index must be 0 or 1, got {first_index!r}")
+    data = _plain(data)
     for name, values in (("X", data.X.data if _is_sparse(data.X) else data.X), ("y", data.y)):
         if np.isinf(values).any() or (name == "y" and np.isnan(values).any()):
             raise ValueError(f"{name} must be finite{' or NaN' if name == 'X' else ''} to be written as text")
@@ -291,6 +295,24 @@ def dump_letor(data: RankingData, target: Source, *, first_index: int = 1) -> No
         raise ValueError(f"qid must hold whole numbers to be written as text, got {np.asarray(data.qid).dtype}")
     with open_target(target) as file:
         _write_rows(data, file, first_index)
+
+
+def _plain(data: RankingData) -> RankingData:
+    """The data with canonical rows and labels that are numbers; what the text cannot tell apart is refused."""
+    X = data.X
+    if hasattr(X, "tocsr"):
+        X = csr_array(X.tocsr())
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+    if (np.diff(data.offsets) == 0).any():
+        raise ValueError("lists must not be empty to be written")
+    firsts = np.asarray(data.qid)[data.offsets[:-1]]
+    if len(np.unique(firsts)) != len(firsts) or (np.repeat(firsts, np.diff(data.offsets)) != data.qid).any():
+        raise ValueError("qid must be the same within a list and different between lists to be written")
+    if firsts.dtype.kind in "iu" and len(firsts) and not -(10**18) < int(firsts.min()) <= int(firsts.max()) < 10**18:
+        raise ValueError("qid must have at most 18 digits to be written as text")
+    return RankingData(X, np.asarray(data.y, np.float64), data.qid, data.offsets, data.ids)
 
 
 def _is_sparse(X: Any) -> bool:
@@ -322,8 +344,9 @@ def _comment(identifier: str) -> str:
     if not identifier:
         return ""
     clean = identifier.strip() == identifier and identifier.isprintable() and not identifier.startswith("docid")
-    if not clean or "#" in identifier:
+    if not clean or "#" in identifier or len(identifier.encode()) > _LONGEST_ID:
         raise ValueError(
-            f"ids must be printable, without blanks around, without # and not begin with docid, got {identifier!r}"
+            "ids must be printable, of at most 256 bytes, without blanks around, without # and not begin with docid, "
+            f"got {identifier!r}"
         )
     return f" # {identifier}"

@@ -24,10 +24,10 @@ KINDS = ("soc", "soi", "toc", "toi", "cat")
 
 _MOST_ITEMS = 10**7  # so that a damaged number cannot ask for more memory than there is
 
-_HEADER = re.compile(r"#\s*([A-Z ]+?)\s*(\d+)?\s*:\s*(.*?)\s*$")
+_HEADER = re.compile(r"#\s*([A-Z ]+?)\s*(\d{1,9})?\s*:\s*(.*?)\s*$")
 _BALLOT = re.compile(r"\s*(\d{1,15})\s*:\s*(.*?)\s*$")
-_ORDER = re.compile(r"(?:\d+|\{[\d,\s]*\})(?:\s*,\s*(?:\d+|\{[\d,\s]*\}))*")
-_TIER = re.compile(r"\d+|\{[\d,\s]*\}")
+_TIER = re.compile(r"\d{1,9}|\{\s*(?:\d{1,9}(?:\s*,\s*\d{1,9})*)?\s*\}")
+_ORDER = re.compile(rf"(?:{_TIER.pattern})(?:\s*,\s*(?:{_TIER.pattern}))*")
 
 
 def load_preflib(source: Source) -> Ballots:
@@ -41,7 +41,7 @@ def load_preflib(source: Source) -> Ballots:
 class _Reader:
     def __init__(self, source: Source) -> None:
         self._name = source_name(source)
-        self._lines = read_text(source).splitlines()
+        self._lines = [line.removesuffix("\r") for line in read_text(source).split("\n")]
         self._numbers: dict[str, int] = {}
         self._kind = ending(source).removeprefix(".")
         self._names: dict[int, str] = {}
@@ -54,6 +54,8 @@ class _Reader:
     def read(self) -> Ballots:
         weights, tiers_of_ballots = [], []
         for number, line in enumerate(self._lines, 1):
+            if "\0" in line:
+                raise self._error("a NUL byte", number, line, "The file is damaged or not a text")
             if not line.strip():
                 continue
             if line.startswith("#"):
@@ -154,6 +156,16 @@ def tiers_of(ballots: Ballots) -> list[list[list[int]]]:
     return result
 
 
+def check_ballots(ballots: Ballots) -> None:
+    """What text cannot hold: labels that are no numbers, an item twice on a ballot."""
+    if not np.isfinite(ballots.labels).all():
+        raise ValueError("labels must be finite to be written")
+    ballot = np.repeat(np.arange(len(ballots)), np.diff(ballots.offsets))
+    pairs = ballot * max(1, len(ballots.names)) + np.asarray(ballots.items, np.int64)
+    if len(np.unique(pairs)) != len(pairs):
+        raise ValueError("an item must be on a ballot once to be written")
+
+
 def dump_preflib(ballots: Ballots, target: Source, *, title: str = "") -> None:
     """Write ballots as a PrefLib file that `load_preflib` reads back, its kind as the ballots need it.
 
@@ -161,8 +173,9 @@ def dump_preflib(ballots: Ballots, target: Source, *, title: str = "") -> None:
     .toc, .toi) must be of the ballots' kind or of a wider one.
     """
     weights = np.asarray(ballots.weights)
-    if (weights != np.floor(weights)).any() or (weights < 0).any():
-        raise ValueError("weights must be whole numbers to be written as a PrefLib file")
+    if not ((weights == np.floor(weights)) & (weights >= 0) & (weights < 1e15)).all():
+        raise ValueError("weights must be whole numbers of at most 15 digits to be written as a PrefLib file")
+    check_ballots(ballots)
     tiers = tiers_of(ballots)
     count = len(ballots.names)
     strict = all(len(tier) == 1 for ballot in tiers for tier in ballot)
@@ -174,8 +187,8 @@ def dump_preflib(ballots: Ballots, target: Source, *, title: str = "") -> None:
         if not fits:
             raise ValueError(f"the ballots are of kind .{kind} and do not fit into a file named .{wanted}")
         kind = wanted
-    if any("\n" in name or "\r" in name for name in ballots.names):
-        raise ValueError("names must not hold line breaks")
+    if not title.isprintable() or any(name.strip() != name or not name.isprintable() for name in ballots.names):
+        raise ValueError("title and names must be printable text without blanks around it")
     lines = [
         f"# TITLE: {title}",
         f"# DATA TYPE: {kind}",

@@ -22,14 +22,15 @@ import numpy.typing as npt
 from plackett.data.containers import Ballots
 from plackett.data.files import Source, ending, open_target, read_text, source_name
 from plackett.data.letor import check_choice, number_texts
-from plackett.data.preflib import ballots_from_tiers, tiers_of
+from plackett.data.preflib import ballots_from_tiers, check_ballots, tiers_of
 from plackett.errors import DataError
 from plackett.lists import offsets_from_sizes
 
 Layout = Literal["ranks", "places"]
 Columns = str | Sequence[str]
 
-_PLACE = re.compile(r"(place|rank|position|pos)[ _.-]?\d+", re.IGNORECASE)
+_PLACE = re.compile(r"(place|rank|position|pos)[ _.-]?(\d{1,9})", re.IGNORECASE)
+_FEATURE = re.compile(r"feature\d+")
 _EMPTY = ("", "na", "nan", "null", "-")
 
 
@@ -48,20 +49,27 @@ def load_rankings_csv(
     Args:
         layout: "ranks" or "places"; None: places if the columns are named place1, rank 2 and so on, else ranks.
         items: the columns that hold the ranking, names or patterns such as "L*"; None: all that are nothing else.
-        features: the columns that hold features of a ballot, names or patterns.
-        weight: the column that says how often a ballot was cast; None: once.
+        features: the columns that hold features of a ballot, names or patterns; None: feature1, feature2, ...
+        weight: the column that says how often a ballot was cast; None: one named weight, if there is one.
         delimiter: None: a tab if the name ends with .tsv, else a comma.
         tie: what stands between tied items of a cell, in the layout of places.
     """
     if layout is not None:
         check_choice("layout", layout, ("ranks", "places"))
     table = _Table(source, delimiter or ("\t" if ending(source) == ".tsv" else ","))
-    feature_columns = table.columns("features", features, []) if features is not None else []
+    if features is None:
+        feature_columns = [i for i, name in enumerate(table.header) if _FEATURE.fullmatch(name)]
+    else:
+        feature_columns = table.columns("features", features, [])
+    if weight is None and "weight" in table.header and items is None:
+        weight = "weight"
     weight_columns = [] if weight is None else table.columns("weight", [weight], [])
     item_columns = table.columns("items", items, feature_columns + weight_columns)
     names = [table.header[i] for i in item_columns]
     if layout is None:
         layout = "places" if all(_PLACE.fullmatch(name) for name in names) else "ranks"
+    if layout == "places":
+        item_columns = _by_number(item_columns, table)
     weights = table.numbers(weight_columns)[:, 0] if weight else np.ones(len(table.rows))
     if (weights < 0).any():
         raise table.error("weights must be at least 0", int(np.argmax(weights < 0)), str(weights.min()))
@@ -69,6 +77,17 @@ def load_rankings_csv(
     read = _by_rank if layout == "ranks" else _by_place
     ballots = read(table, item_columns, tie)
     return Ballots(ballots.items, ballots.labels, ballots.offsets, weights, ballots.names, X)
+
+
+def _by_number(columns: list[int], table: _Table) -> list[int]:
+    """Columns of places in the order of their numbers, where they have any; else as they stand."""
+    found = [_PLACE.fullmatch(table.header[i]) for i in columns]
+    if not all(found):
+        return columns
+    numbers = [int(match[2]) for match in found if match]
+    if len(set(numbers)) != len(numbers):
+        raise DataError("two columns have the same place", file=table.name, line=1, text=",".join(table.header))
+    return [column for _, column in sorted(zip(numbers, columns, strict=True))]
 
 
 class _Table:
@@ -144,14 +163,15 @@ class _Table:
 def _by_rank(table: _Table, columns: list[int], _: str) -> Ballots:
     ranks = table.numbers(columns, empty=np.nan)
     given = ~np.isnan(ranks)
-    odd = given & ((ranks < 0) | (2 * ranks != np.floor(2 * ranks)))  # halves come from averaged ranks of ties
+    # Halves come from averaged ranks of ties.
+    odd = given & ((ranks < 0) | (ranks > len(columns)) | (2 * ranks != np.floor(2 * ranks)))
     if odd.any():
         number, place = (int(i) for i in np.argwhere(odd)[0])
         raise table.error(
             f"expected a rank in column {table.header[columns[place]]}",
             number,
             table.rows[number][columns[place]],
-            "Ranks are 1, 2, ...: name their columns by items=, or other columns by features= and weight=",
+            f"Ranks are from 1 to {len(columns)}: name their columns by items=, others by features= and weight=",
         )
     row, items = np.nonzero(given)
     sizes = given.sum(axis=1)
@@ -182,7 +202,7 @@ def _by_place(table: _Table, columns: list[int], tie: str) -> Ballots:
 def _ranks(ballots: Ballots) -> npt.NDArray[np.float64]:
     """Minus the labels where these are ranks, else the number of the tier, from 1."""
     ranks = -np.asarray(ballots.labels, np.float64)
-    if ((ranks >= 0) & (2 * ranks == np.floor(2 * ranks))).all():
+    if ((ranks >= 0) & (ranks <= len(ballots.names)) & (2 * ranks == np.floor(2 * ranks))).all():
         return ranks + 0.0  # no minus zero
     for first, last in itertools.pairwise(ballots.offsets):
         ranks[first:last] = 1 + np.unique(ranks[first:last], return_inverse=True)[1]
@@ -192,16 +212,25 @@ def _ranks(ballots: Ballots) -> npt.NDArray[np.float64]:
 def dump_rankings_csv(
     ballots: Ballots, target: Source, *, layout: Layout = "ranks", delimiter: str = ",", tie: str = "="
 ) -> None:
-    """Write ballots as CSV, with a column `weight` unless each was cast once and columns `x1`, `x2`, ... of features.
+    """Write ballots as CSV, with columns `weight` unless each was cast once, and `feature1`, `feature2`, ...
 
     `load_rankings_csv` gives back the tiers; in the layout of ranks also the labels, if they are minus ranks.
     """
     check_choice("layout", layout, ("ranks", "places"))
+    check_ballots(ballots)
+    names = list(ballots.names)
+    if len(set(names)) != len(names) or any(name.strip() != name or not name for name in names):
+        raise ValueError("names must be different, not empty and without blanks around them")
+    if layout == "ranks" and (
+        any(name == "weight" or _FEATURE.fullmatch(name) for name in names)
+        or all(_PLACE.fullmatch(name) for name in names)
+    ):
+        raise ValueError("names must not be weight, feature1, ... or all be place1, ...: they would be misread")
     extra: list[tuple[str, list[str]]] = []
     if (np.asarray(ballots.weights) != 1).any():
         extra.append(("weight", number_texts(np.asarray(ballots.weights))))
     if ballots.X is not None:
-        extra += [(f"x{i + 1}", number_texts(np.asarray(column))) for i, column in enumerate(ballots.X.T)]
+        extra += [(f"feature{i + 1}", number_texts(np.asarray(column))) for i, column in enumerate(ballots.X.T)]
     if layout == "ranks":
         header = list(ballots.names)
         cells = [[""] * len(header) for _ in range(len(ballots))]

@@ -22,6 +22,8 @@ def load_scores(source: Source, data: RankingData | MultilabelData) -> Any:
     For lists of items: text with one number a line, or a .npy file; an array. For rows with labels: text with
     `label:score` pairs, after an optional line `rows labels`; a CSR array of the labels that were scored.
     """
+    if not isinstance(data, RankingData | MultilabelData):
+        raise ValueError(f"scores belong to lists of items or rows with labels, got {type(data).__name__}")
     scores = _load_array(source) if isinstance(data, RankingData) else _load_pairs(source, data.Y.shape[1])
     expected = len(data.y) if isinstance(data, RankingData) else len(data)
     if scores.shape[0] != expected:
@@ -37,12 +39,19 @@ def _load_array(source: Source) -> npt.NDArray[np.float64]:
     name = source_name(source)
     if ending(source) == ".npy":
         return _load_npy(source)
-    with open_source(source) as file:
-        parse = letor.piece_parser(1, sparse_text.LARGEST_INDEX, "error", np.dtype(np.float64), False)
-        pieces = sparse_text.parse_pieces(file, parse)
+    parse = letor.piece_parser(1, sparse_text.LARGEST_INDEX, "error", np.dtype(np.float64), False)
+    expected = "expected one finite number a line"
+    try:
+        with open_source(source) as file:
+            pieces = sparse_text.parse_pieces(file, parse)
+    except DataError as error:
+        if error.line is None:
+            raise
+        raise DataError(expected, file=name, line=error.line, text=error.text) from None
     for piece in pieces:
         if len(piece.columns) or piece.state[5]:
-            raise DataError("expected one number a line", file=name, line=piece.first_line)
+            row = int(np.argmax(np.diff(piece.starts) > 0))
+            raise DataError(expected, file=name, line=int(piece.first_line + piece.lines[row]))
     scores = np.concatenate([np.zeros(0), *(piece.y for piece in pieces)])
     if not len(scores):
         raise DataError("the file holds no scores", file=name)

@@ -9,6 +9,8 @@ A compiled parser of our own, because what exists is slower or less careful: see
 
 from __future__ import annotations
 
+import codecs
+import mmap
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -40,11 +42,12 @@ _PROBLEMS = {
     kernels.NO_COLON: ("expected index:value", "The line may be cut off"),
     kernels.BAD_INDEX: ("expected a whole number as feature index", None),
     kernels.LOW_INDEX: ("feature index below the first one", "If indices begin with 0, pass first_index=0"),
-    kernels.HIGH_INDEX: ("feature index beyond the declared number of features", "Pass a larger n_features, or none"),
+    kernels.HIGH_INDEX: ("feature index beyond the declared number of features, or beyond 2^31", "Correct the number"),
     kernels.REPEATED_INDEX: ("feature index given twice", "Keep one of them"),
     kernels.FALLING_INDEX: ("feature indices must increase", 'Pass unsorted="sort" to have them sorted'),
     kernels.BAD_VALUE: ("expected a number as feature value", "The line may be cut off"),
     kernels.INFINITE_VALUE: ("feature values must be finite, or nan where missing", None),
+    kernels.BAD_BYTE: ("a carriage return inside a line", "Convert line ends to line feeds"),
     kernels.REPEATED_LABEL: ("a label given twice in a row", "Keep one of them"),
     kernels.HIGH_LABEL: ("label beyond the number of labels that the header declares", "Correct the header"),
 }
@@ -73,9 +76,33 @@ class Problem(Exception):  # noqa: N818 - what becomes an error when its line is
         self.position, self.problem, self.remedy = position, problem, remedy
 
 
+def scratch(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+    """An array whose memory goes back to the system at once when it is freed, which that of NumPy often does not."""
+    count = int(np.prod(shape))
+    size = count * np.dtype(dtype).itemsize
+    if size < 1 << 16:
+        return np.empty(shape, dtype)
+    return np.frombuffer(mmap.mmap(-1, size), dtype, count).reshape(shape)
+
+
+def cast(piece: Piece, dtype: np.dtype[Any], row_start: Callable[[int], int]) -> None:
+    """Values in the type wanted; one too large for it is a problem. `row_start` tells where in the text a row is."""
+    if dtype == np.float64:
+        return
+    large = np.flatnonzero(np.abs(piece.values) > np.finfo(dtype).max)
+    if len(large):
+        row = int(np.searchsorted(piece.starts, large[0], side="right")) - 1
+        value = float(piece.values[large[0]])
+        raise Problem(row_start(row), f"a feature value of {value:g} is too large for {dtype}", "Pass dtype=float64")
+    values = scratch(len(piece.values), dtype)
+    values[:] = piece.values
+    piece.values = values
+
+
 def _blocks(file: OpenSource) -> Iterator[bytes]:
     """The file in stretches of whole lines, each ended by a line feed."""
     parts: list[bytes] = []
+    begun = False
     with (
         ThreadPoolExecutor(1, thread_name_prefix="plackett-read") as reader,
         progress_bar("reading", file.size) as tell,
@@ -83,6 +110,8 @@ def _blocks(file: OpenSource) -> Iterator[bytes]:
         coming = reader.submit(file.read, _BLOCK)
         while data := coming.result():
             coming = reader.submit(file.read, _BLOCK)
+            if not begun:
+                data, begun = data.removeprefix(codecs.BOM_UTF8), True
             cut = data.rfind(b"\n") + 1
             if cut:
                 yield b"".join([*parts, data[:cut]])

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from plackett.data import kernels, sparse_text
 from plackett.data.cache import Arrays, cached
 from plackett.data.containers import MultilabelData
 from plackett.data.files import Source, open_source, open_target, source_name
 from plackett.data.letor import check_choice, check_float, number_texts
-from plackett.data.sparse_text import Bytes, Piece, Unsorted, line_start
+from plackett.data.sparse_text import Bytes, Piece, Unsorted, line_start, scratch
 from plackett.errors import DataError
 
 
@@ -40,8 +41,6 @@ def load_xmc(
     check_float("dtype", dtype)
     options = {"reader": "xmc", "dtype": np.dtype(dtype).name, "unsorted": unsorted}
     arrays = cached(source, cache, options, lambda: _parse(source, np.dtype(dtype), unsorted))
-    from scipy.sparse import csr_array
-
     rows, features, labels = arrays["shape"].tolist()
     X = csr_array((arrays["X_data"], arrays["X_indices"], arrays["X_indptr"]), shape=(rows, features))
     Y = csr_array((arrays["Y_data"], arrays["Y_indices"], arrays["Y_indptr"]), shape=(rows, labels))
@@ -114,9 +113,9 @@ def parse_piece(
     part = text[first:last]
     lines, colons = int(np.count_nonzero(part == 10)), int(np.count_nonzero(part == 58))
     commas = int(np.count_nonzero(part == 44))
-    starts, columns, values = np.empty(lines + 1, np.int64), np.empty(colons, np.int32), np.empty(colons)
-    label_starts, labels = np.empty(lines + 1, np.int64), np.empty(lines + commas, np.int32)
-    hard, state = np.empty((colons, 2), np.int64), np.zeros(6, np.int64)
+    starts, columns, values = scratch(lines + 1, np.int64), scratch(colons, np.int32), scratch(colons)
+    label_starts, labels = scratch(lines + 1, np.int64), scratch(lines + commas, np.int32)
+    hard, state = scratch((colons, 2), np.int64), np.zeros(6, np.int64)
     kernels.parse_xmc(
         text, first, last, shape[0], unsorted == "error", shape[1],
         (starts, columns, values, label_starts, labels, hard, state),
@@ -129,8 +128,8 @@ def parse_piece(
     if unsorted == "sort":
         sparse_text.sort_rows(piece, lambda row: line_start(text, first, row))
     sparse_text.sort_rows(of_labels, lambda row: line_start(text, first, row), kernels.REPEATED_LABEL)
-    piece.values = piece.values.astype(dtype, copy=False)
-    piece.hard = hard[:0]
+    sparse_text.cast(piece, dtype, lambda row: line_start(text, first, row))
+    piece.hard = np.empty((0, 2), np.int64)
     return piece
 
 
@@ -140,7 +139,7 @@ def dump_xmc(data: MultilabelData, target: Source) -> None:
         raise ValueError("X must be finite or NaN to be written as text")
     if not (data.Y.data == 1).all():
         raise ValueError("Y must hold ones alone: the format has no grades")
-    X, Y = (_sorted(matrix) for matrix in (data.X, data.Y))
+    X, Y = (_sorted(csr_array(matrix)) for matrix in (data.X, data.Y))
     with open_target(target) as file:
         file.write(f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}\n".encode())
         for row in range(X.shape[0]):

@@ -224,7 +224,7 @@ def _take(scores, labels, begin, s, y, lowest, highest, threshold):
         s[i], y[i] = score, label
         bad += not ((abs(score) < math.inf) & (label >= lowest) & (label <= highest))
         relevant += label >= threshold
-        ungraded += not ((label <= _MOST_GRADES) & (label == math.floor(label)))
+        ungraded += not ((label >= 0.0) & (label <= _MOST_GRADES) & (label == math.floor(label)))
         one += label >= 1.0
         two += label >= 2.0
         three += label >= 3.0

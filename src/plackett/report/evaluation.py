@@ -20,7 +20,8 @@ def result_table(results: Sequence[Result], confidence: float) -> Table:
         low, high = result.interval
         names = [result.metric, *([result.system] if several else [])]
         skipped = len(result.values) - result.lists
-        table.add_row(*names, f"{result.value:.4f}", f"{low:.4f} - {high:.4f}", f"{result.lists:,}", f"{skipped:,}")
+        interval = f"{low:.4f} - {high:.4f}" if low == low else "-"
+        table.add_row(*names, f"{result.value:.4f}", interval, f"{result.lists:,}", f"{skipped:,}")
     return table
 
 
