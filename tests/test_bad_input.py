@@ -73,10 +73,10 @@ def test_quadrature(options, message):
         ({"group": ["3"]}, "group must hold whole numbers"),
         ({"group": [2**62] * 4 + [3]}, "group must hold whole numbers of at most"),
         ({"offsets": [0, 1e30, 3]}, "offsets must hold whole numbers of at most"),
-        ({"qid": np.array(["a", float("nan"), "b"], dtype=object)}, "qid must not hold NaN, got one at row 1"),
+        ({"qid": np.array(["a", float("nan"), "b"], dtype=object)}, "qid must not be missing or NaN, got one at row 1"),
         ({"qid": np.array(["a", 1, "b"], dtype=object)}, "qid must hold values of one kind"),
         ({"qid": [1, 1]}, "qid must hold one value for each of the 3 rows"),
-        ({"qid": [1.0, np.nan, 2.0]}, "qid must not hold NaN, got one at row 1"),
+        ({"qid": [1.0, np.nan, 2.0]}, "qid must not be missing or NaN, got one at row 1"),
     ],
 )
 def test_lists(options, message):

@@ -57,7 +57,7 @@ def test_info_of_lists(plackett: Any) -> None:
     code, output, _ = plackett("info", path)
     assert code == 0
     for part in ("LETOR / SVMlight text", "lists", "157", "2,933", "46", "52 (33.1%)", "grades", "█"):
-        assert part in output
+        assert part in " ".join(output.split())  # long paths break lines
     code, output, _ = plackett("info", path, "--json")
     found = json.loads(output)
     assert (found["lists"], found["items"], found["features"]) == (157, 2933, 46)
@@ -76,7 +76,7 @@ def test_info_of_lists(plackett: Any) -> None:
 def test_info_of_every_kind(plackett: Any, parts: Any, options: Any, words: Any) -> None:
     code, output, _ = plackett("info", real_data(*parts), *options)
     assert code == 0
-    assert all(word in output for word in words)
+    assert all(word in " ".join(output.split()) for word in words)  # long paths break lines
 
 
 def test_info_of_parquet_and_standard_input(plackett: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_pipes_by_name(plackett: Any, tmp_path: Path) -> None:
         code, output, _ = plackett("info", pipe, *extra)
         writer.join()
         assert code == 0
-        assert "LETOR" in output
+        assert "LETOR" in " ".join(output.split())
 
 
 def test_scores_round_trip(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_train_and_predict(plackett: Any, tmp_path: Path) -> None:
     )
     assert code == 0
     for word in ("train", "valid", "test", "ndcg@10", "Model written to", "best after"):
-        assert word in output
+        assert word in " ".join(output.split())
     code, output, _ = plackett("predict", tmp_path / "model", files[2], "-o", tmp_path / "scores.txt")
     assert code == 0
     model = BoostedRanker.load(tmp_path / "model")

@@ -9,6 +9,7 @@ A batch of lists is described by `offsets` (list b holds the items offsets[b] to
 All of them become offsets here, and everything that can be wrong with them is found here.
 """
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,17 @@ def whole_numbers(name: str, values: Any) -> IntArray:
     if array.max() > _LARGEST or array.min() < -_LARGEST:
         raise ValueError(f"{name} must hold whole numbers of at most {_LARGEST}, got {array.max()} and {array.min()}")
     return array.astype(np.int64)
+
+
+def check_positive(name: str, value: Any, otherwise: str = "") -> int:
+    """A whole number of at least 1; `otherwise` says in the message what else the caller takes."""
+    try:
+        number = 0 if isinstance(value, bool | np.bool_) else operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1{otherwise}, got {value!r}")
+    return number
 
 
 def offsets_from_sizes(sizes: IntArray) -> IntArray:

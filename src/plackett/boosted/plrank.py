@@ -5,7 +5,6 @@ Not to be confused with PL-Rank (Oosterhuis 2021), which estimates policy gradie
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,7 +16,7 @@ from plackett.boosted.base import Floats, Objective
 from plackett.boosted.plrank_kernels import context_bends, context_derivatives, share_contexts
 from plackett.likelihood.partition import check_top
 from plackett.likelihood.tiers import make_tiers
-from plackett.lists import IntArray, offsets_from_sizes
+from plackett.lists import IntArray, check_positive, offsets_from_sizes
 from plackett.threads import run_over_ranges
 
 Int32s = npt.NDArray[np.int32]
@@ -169,7 +168,7 @@ class PLRankObjective(ContextObjective):
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         super().__init__(labels, offsets, weights)
-        orders = _check_n_permutations(n_permutations)
+        orders = check_positive("n_permutations", n_permutations)
         chosen_rows, places = _draw_orders(labels, offsets, orders, check_top(top), np.random.default_rng(random_state))
         self.contexts = contexts_of(chosen_rows, places, offsets)
         self.scale = weights / orders
@@ -204,13 +203,3 @@ def _draw_orders(
     kept = np.arange(places[-1]) + np.repeat(offsets[:-1] - places[:-1], depth)
     drawn = [np.lexsort((generator.random(len(labels)), tier))[kept] for _ in range(orders)]
     return np.stack(drawn), places
-
-
-def _check_n_permutations(number: Any) -> int:
-    try:
-        whole = 0 if isinstance(number, bool | np.bool_) else operator.index(number)
-    except TypeError:
-        whole = 0
-    if whole < 1:
-        raise ValueError(f"n_permutations must be a whole number of at least 1, got {number!r}")
-    return whole

@@ -6,7 +6,6 @@ value per list, and derivatives the shape of the scores.
 """
 
 import math
-import operator
 import sys
 import warnings
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from plackett.errors import AccuracyWarning
 from plackett.likelihood.kernel import DERIVATIVES, LARGEST_SCORE, NO_CUTOFF, VALUE, partition_lists
 from plackett.likelihood.midpoint import midpoint_log_likelihood
 from plackett.likelihood.tiers import Tiers, make_tiers
-from plackett.lists import Batch, check_finite, make_batch
+from plackett.lists import Batch, check_finite, check_positive, make_batch
 from plackett.threads import run_over_ranges
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -48,15 +47,7 @@ def is_torch(value: Any) -> bool:
 
 def check_top(top: Any) -> int:
     """The cut-off as the kernels take it."""
-    if top is None:
-        return NO_CUTOFF
-    try:
-        number = 0 if isinstance(top, bool | np.bool_) else operator.index(top)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise ValueError(f"top must be a whole number of at least 1, or None, got {top!r}")
-    return min(number, NO_CUTOFF)
+    return NO_CUTOFF if top is None else min(check_positive("top", top, ", or None"), NO_CUTOFF)
 
 
 def check_tol(tol: Any, dtype: np.dtype[Any]) -> float:

@@ -302,15 +302,6 @@ def _ideal_of_grades(at_least, places, worths, running):
     return total
 
 
-@inner_sum
-def _higher(x, value):
-    """How many of x are higher."""
-    number = 0
-    for i in range(x.size):
-        number += x[i] > value
-    return number
-
-
 @inner
 def _reaching(s, bound, order):
     """order[:found] = the items that reach the bound. Unsigned numbers cannot count from the end: less to check."""
@@ -356,8 +347,12 @@ def _rank_few(s, y, places, worths, discounts, order, keys):
     for i in range(found, padded):
         keys[i] = -math.inf
     total, taken, items = 0.0, 0, 0
+    candidates = keys[:padded]
     for i in range(found):
-        place = min(_higher(keys[:padded], keys[i]), places)
+        key, place = candidates[i], 0
+        for j in range(candidates.size):
+            place += candidates[j] > key
+        place = min(place, places)
         total += worths[int(y[order[i]])] * discounts[place]
         taken |= 1 << place
         items += place < places

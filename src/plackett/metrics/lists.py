@@ -1,6 +1,5 @@
 """What all ranking metrics share: the border, ties at random, and the mean over lists."""
 
-import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plackett.likelihood.partition import as_floats, flatten, is_torch
-from plackett.lists import IntArray, Lists, make_batch, make_lists
+from plackett.lists import IntArray, Lists, check_positive, make_batch, make_lists
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -80,15 +79,7 @@ def prepare(scores: Any, labels: Any, *, offsets: Any, qid: Any, group: Any, whe
 
 def check_k(k: Any) -> int | None:
     """A cut-off: a whole number of at least 1, or None."""
-    if k is None:
-        return None
-    try:
-        number = 0 if isinstance(k, bool | np.bool_) else operator.index(k)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise ValueError(f"k must be a whole number of at least 1, or None, got {k!r}")
-    return number
+    return None if k is None else check_positive("k", k, ", or None")
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
