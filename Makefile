@@ -30,7 +30,7 @@ lint: .venv/.dev
 	$(BIN)/lint-imports
 
 test: .venv/.dev lint
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2
 
 bench: .venv/.dev
 	$(BIN)/python benchmarks/likelihood.py
