@@ -27,7 +27,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from plackett import BoostedRanker
 from plackett.boosted import LOSS_OBJECTIVES, OBJECTIVES, make_objective, objective_names
 from plackett.boosted.training import _find_leaves, _Tracked
-from plackett.data import RankingData, make_graded_lists
+from plackett.data import Ballots, RankingData, make_graded_lists
 from plackett.errors import DataError
 from plackett.estimators import load_model, make_model
 from plackett.metrics import ndcg
@@ -245,6 +245,21 @@ def test_tables(data: RankingData) -> None:
         model.predict(frame.rename(columns={"f3": "z"}))
     narrow = pl.DataFrame(data.X, schema=[f"f{i}" for i in range(14)])
     assert len(BoostedRanker(**SETTINGS).fit(narrow, data.y, qid=data.qid).predict(narrow)) == len(data.y)
+
+
+def test_named_categorical_features(data: RankingData) -> None:
+    X = data.X.copy()
+    X[:, 0] = np.arange(len(X)) % 5
+    labels = (X[:, 0] % 2).astype(float)  # the classes 1 and 3 are best: no threshold parts them from the others
+    found = BoostedRanker(**{**SETTINGS, "n_estimators": 1, "num_leaves": 2}, categorical_features=[0])
+    scores = found.fit(X, labels, qid=data.qid).predict(X)
+    assert scores[labels == 1].min() > scores[labels == 0].max()
+
+
+def test_other_containers_are_refused() -> None:
+    ballots = Ballots(np.array([0, 1]), np.array([2.0, 1.0]), np.array([0, 2]), np.ones(1), ["a", "b"])
+    with pytest.raises(ValueError, match="X must be lists of items with features, got Ballots"):
+        BoostedRanker().fit(ballots)
 
 
 def test_monotone_constraints(data: RankingData) -> None:

@@ -125,9 +125,15 @@ def test_text_that_is_not_utf8() -> None:
     assert read_text(io.BytesIO(b"\xef\xbb\xbfx")) == "x"
 
 
+def test_writing_where_there_is_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"the folder .* does not exist"):
+        dump_letor(load_letor(io.BytesIO(TEXT)), tmp_path / "nowhere" / "data.txt")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "wanted"),
     [
+        ("a.txt", b"# SOURCE: x\n1 qid:1 1:2\n", "letor"),
         ("a.txt", b"2 qid:1 1:3\n", "letor"),
         ("a", b"# hello\n-1.5 3:2\n", "letor"),
         ("a.txt", b"3 4 5\n1,2 3:4\n", "xmc"),

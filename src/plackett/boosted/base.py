@@ -40,7 +40,8 @@ class Objective(ABC):
 
     def leaf_derivatives(self, scores: Floats, leaf: npt.NDArray[np.int32], leaves: int) -> tuple[Floats, Floats]:
         """First and second derivative of the loss when all scores of a leaf move together, for each leaf."""
-        raise NotImplementedError
+        del scores, leaf, leaves
+        raise TypeError(f"{type(self).__name__} has no Newton leaves")
 
     @staticmethod
     def start(labels: Floats, offsets: IntArray) -> float:

@@ -191,6 +191,8 @@ def read_text(source: Source) -> str:
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A file that takes its name when it is complete and on disk; after an error nothing has changed."""
     final = Path(path)
+    if not final.parent.is_dir():
+        raise FileNotFoundError(f"the folder {final.parent} does not exist")
     temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.part")
     try:
         with temporary.open("xb") as file:

@@ -341,11 +341,11 @@ def parse_xmc(text, first, last, limit, sorted_only, n_labels, out):
 
 
 @kernel
-def scatter(starts, columns, values, dense):
-    """Rows of sparse values into rows of zeros."""
+def scatter(starts, columns, values, places, dense):
+    """Rows of sparse values into rows of zeros, each to its place."""
     for row in range(starts.size - 1):
         for k in range(starts[row], starts[row + 1]):
-            dense[row, columns[k]] = values[k]
+            dense[places[row], columns[k]] = values[k]
 
 
 @kernel

@@ -158,8 +158,8 @@ def _join(
         shape = np.array([len(indptr) - 1, width])
         return {**arrays, "X_data": data, "X_indices": indices, "X_indptr": indptr, "X_shape": shape}
     _check_dense(pieces, width, name)
-    X = sparse_text.join_dense(pieces, width, dtype)
-    return {**arrays, "X": X if lists is None else lists.sort(X)}
+    rows = None if lists is None else lists.rows
+    return {**arrays, "X": sparse_text.join_dense(pieces, width, dtype, rows)}
 
 
 def piece_parser(

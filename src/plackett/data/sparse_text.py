@@ -212,15 +212,19 @@ def widest(pieces: list[Any]) -> int:
     return 1 + max((int(piece.columns.max()) for piece in pieces if len(piece.columns)), default=-1)
 
 
-def join_dense(pieces: list[Any], columns: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """All rows as one dense array. Takes the features out of the pieces as it goes."""
+def join_dense(pieces: list[Any], columns: int, dtype: npt.DTypeLike, rows: IntArray | None = None) -> npt.NDArray[Any]:
+    """All rows as one dense array, row rows[k] of the file at place k. Takes features out of the pieces as it goes."""
     offsets = row_offsets(pieces)
+    places = np.arange(offsets[-1])
+    if rows is not None:
+        places[rows] = np.arange(offsets[-1])
     dense = np.zeros((int(offsets[-1]), columns), dtype)
 
     def run(first: int, last: int) -> int:
         for number in range(first, last):
             piece = pieces[number]
-            kernels.scatter(piece.starts, piece.columns, piece.values, dense[offsets[number] : offsets[number + 1]])
+            part = places[offsets[number] : offsets[number + 1]]
+            kernels.scatter(piece.starts, piece.columns, piece.values, part, dense)
             piece.columns = piece.values = piece.starts = np.zeros(0, np.int64)
         return 0
 

@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 import plackett
-from plackett.data.containers import RankingData
+from plackett.data.containers import Ballots, MultilabelData, RankingData
 from plackett.errors import DataError
 from plackett.lists import IntArray, Lists, make_lists
 from plackett.metrics import ndcg
@@ -120,6 +120,8 @@ class BaseRanker(BaseEstimator):
             if y is not None or qid is not None or group is not None:
                 raise ValueError("y, qid and group must be None when X is a RankingData, which holds them")
             y, group, X = X.y, np.diff(X.offsets), X.X
+        elif isinstance(X, MultilabelData | Ballots):
+            raise ValueError(f"X must be lists of items with features, got {type(X).__name__}")
         elif y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         else:
