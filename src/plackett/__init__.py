@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from plackett.distribution import PlackettLuce as PlackettLuce
     from plackett.environment import show_versions as show_versions
     from plackett.estimators import BoostedRanker as BoostedRanker
+    from plackett.estimators import CoordinateAscentRanker as CoordinateAscentRanker
+    from plackett.estimators import ExtremeClassifier as ExtremeClassifier
+    from plackett.estimators import LinearRanker as LinearRanker
+    from plackett.estimators import NeuralRanker as NeuralRanker
+    from plackett.estimators import RankAggregator as RankAggregator
     from plackett.likelihood import PartitionDerivatives as PartitionDerivatives
     from plackett.likelihood import partition_derivatives as partition_derivatives
     from plackett.likelihood import partition_log_likelihood as partition_log_likelihood
@@ -21,8 +26,13 @@ if TYPE_CHECKING:
 
 _HOME = {
     "BoostedRanker": "estimators",
+    "CoordinateAscentRanker": "estimators",
+    "ExtremeClassifier": "estimators",
+    "LinearRanker": "estimators",
+    "NeuralRanker": "estimators",
     "PartitionDerivatives": "likelihood",
     "PlackettLuce": "distribution",
+    "RankAggregator": "estimators",
     "get_num_threads": "threads",
     "partition_derivatives": "likelihood",
     "partition_log_likelihood": "likelihood",
@@ -31,8 +41,8 @@ _HOME = {
     "show_versions": "environment",
 }
 _MODULES = (
-    "boosted", "data", "errors", "estimators", "evaluation", "likelihood", "lists", "losses", "metrics", "report",
-    "threads",
+    "aggregation", "boosted", "data", "errors", "estimators", "evaluation", "likelihood", "lists", "losses", "metrics",
+    "networks", "preferences", "report", "threads", "training",
 )  # fmt: skip
 
 __all__ = ["__version__", *_HOME, *_MODULES]

@@ -2,8 +2,8 @@
 
 `kernel` compiles a function to machine code that runs without the interpreter lock. numba can cache such code, but it
 notices changes only in the file of the function itself, not in those it calls from; after an edit or an upgrade that
-would be wrong in silence. Here the cache directory carries a hash of all modules that hold compiled code, so it cannot
-be.
+would be wrong in silence. Here the cache directory carries a hash of the module and of all it imports from, so it
+cannot be.
 
 The directory is $PLACKETT_CACHE_DIR or the user's cache directory. It holds executable code and is trusted, as
 __pycache__ is: do not point it at a place that others can write to.
@@ -11,6 +11,7 @@ __pycache__ is: do not point it at a place that others can write to.
 
 import hashlib
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -22,6 +23,7 @@ import numba
 from numba.core import config
 
 _LOCK = threading.Lock()
+_FROM_IMPORT = re.compile(r"^\s*from (plackett[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 
 # Multiply and add may be fused; nothing may be reassociated unless a function says so.
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
@@ -60,22 +62,36 @@ def source_hash(folder: Path) -> str:
 
 
 @cache
-def _compiled_hash() -> str:
-    """Of every module of the package that compiles: any of them may call into any other."""
+def _imports(path: Path) -> frozenset[Path]:
+    """The modules of the package that a module imports from."""
     package = Path(__file__).parent
-    sources = {path: path.read_bytes() for path in sorted(package.rglob("*.py"))}
+    found: set[Path] = set()
+    for module, names in _FROM_IMPORT.findall(path.read_text()):
+        base = package.joinpath(*module.split(".")[1:])
+        candidates = [base.with_suffix(".py"), *(base / f"{name}.py" for name in re.findall(r"\w+", names))]
+        found.update(candidate for candidate in candidates if candidate.is_file())
+    return frozenset(found)
+
+
+@cache
+def _compiled_hash(path: Path) -> str:
+    """Of a module and all it imports from the package, directly or not: their functions are compiled into its own."""
+    reached, waiting = {path}, [path]
+    while waiting:
+        new = _imports(waiting.pop()) - reached
+        reached |= new
+        waiting += new
     digest = hashlib.sha256()
-    for path, content in sources.items():
-        if b"plackett.compilation import" in content:
-            digest.update(path.name.encode() + b"\0" + content)
+    for source in sorted(reached):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile `function` on its first call, or load what an earlier process compiled."""
     dispatcher = numba.njit(**_OPTIONS)(function)
-    folder = Path(function.__code__.co_filename).parent
-    directory = cache_directory() / f"{folder.name}-{_compiled_hash()}"
+    source = Path(function.__code__.co_filename)
+    directory = cache_directory() / f"{source.parent.name}-{source.stem}-{_compiled_hash(source)}"
     with _LOCK:
         # numba reads the setting once, while caching is being enabled.
         before = config.CACHE_DIR

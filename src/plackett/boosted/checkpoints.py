@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -27,18 +26,6 @@ class State:
     scores: list[Any]
     history: dict[str, dict[str, list[float]]]
     best: tuple[float, int] | None
-
-
-def fingerprint(parts: Sequence[Any]) -> str:
-    """A hash of arrays and settings: a checkpoint is only taken up by the training that wrote it."""
-    digest = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, np.ndarray):
-            digest.update(f"{part.shape}{part.dtype}".encode())
-            digest.update(np.ascontiguousarray(part).data)
-        else:
-            digest.update(json.dumps(part, sort_keys=True, default=str).encode())
-    return digest.hexdigest()
 
 
 class Checkpoint:

@@ -9,6 +9,11 @@ import typer
 from plackett.cli.app import app, console
 from plackett.cli.data import FormatName, read_data
 
+_METRICS = {
+    "ranking": ["ndcg@1", "ndcg@5", "ndcg@10", "err@10"],
+    "labels": ["p@1", "p@3", "p@5", "psp@1", "psp@3", "psp@5"],
+}
+
 
 def _parameter(text: str) -> tuple[str, Any]:
     """name=value, the value as JSON, or as the text it is."""
@@ -23,46 +28,70 @@ def _parameter(text: str) -> tuple[str, Any]:
 
 @app.command()
 def train(
-    data: Annotated[Path, typer.Argument(help="Training data: LETOR or Parquet, compressed or not.")],
+    data: Annotated[Path, typer.Argument(help="Training data: LETOR, XMC or Parquet, compressed or not.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write the model to.")],
     valid: Annotated[
         Path | None, typer.Option(help="Validation data: training stops when it no longer improves.")
     ] = None,
     test: Annotated[Path | None, typer.Option(help="Test data, scored at the end.")] = None,
-    model: Annotated[str, typer.Option(help="The kind of model.")] = "boosted",
+    model: Annotated[
+        str, typer.Option(help="The kind of model: boosted, neural, linear, coordinate_ascent, extreme.")
+    ] = "boosted",
     objective: Annotated[str | None, typer.Option(help="What is learned; default: the exact likelihood.")] = None,
-    metric: Annotated[str, typer.Option(help="What validation measures.")] = "ndcg@10",
+    metric: Annotated[
+        str | None, typer.Option(help="What validation measures; default: ndcg@10, or p@1 of labels.")
+    ] = None,
     param: Annotated[
         list[str] | None, typer.Option("--param", "-p", help="A parameter of the model, name=value. Repeat it.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
-    checkpoint: Annotated[Path | None, typer.Option(help="A file to resume from if the training is cut short.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Where to keep the state, to resume from if the training is cut short.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="A picture of the training, epoch by epoch.")] = None,
     format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
 ) -> None:
-    """Train a ranker and write it to a folder."""
-    from plackett.estimators import make_model
+    """Train a model and write it to a folder."""
+    from plackett.estimators import MODELS, make_model
     from plackett.evaluation import evaluate
-    from plackett.report import result_table
+    from plackett.metrics import inverse_propensity
+    from plackett.report import history_table, plot_history, result_table
 
     chosen = dict(_parameter(text) for text in param or [])
     if objective is not None:
         chosen["objective"] = objective
-    if valid is not None:
-        chosen = {"n_estimators": 1000, "early_stopping_rounds": 50} | chosen
-    ranker = make_model(model, {"eval_metric": metric, "random_state": seed} | chosen)
+    if valid is not None and model in MODELS:
+        chosen = MODELS[model].defaults_with_validation | chosen
+    if metric is not None:
+        chosen["eval_metric"] = metric
+    estimator = make_model(model, {"random_state": seed} | chosen)
     parts = {"train": read_data(data, format_name)}
     for name, path in (("valid", valid), ("test", test)):
         if path is not None:
             parts[name] = read_data(path, format_name)
     options = {} if checkpoint is None else {"checkpoint": checkpoint}
-    ranker.fit(parts["train"], eval_set=parts.get("valid"), **options)
-    ranker.save(output)
+    estimator.fit(parts["train"], eval_set=parts.get("valid"), **options)
+    estimator.save(output)
+    history = getattr(estimator, "history_", None)
+    if history is not None:
+        console.print(history_table(history))
+        if plot is not None:
+            plot_history(history, plot)
+    elif plot is not None:
+        raise typer.BadParameter(f"models of kind {model} have no epochs to plot", param_hint="--plot")
+    has_labels = hasattr(estimator, "predict_top")
+    inverse = inverse_propensity(parts["train"].Y) if has_labels else None
+    names = _METRICS["labels" if has_labels else "ranking"]
+    if metric is not None and not has_labels:
+        names = list(dict.fromkeys([metric, *names]))
     for name, part in parts.items():
         console.print(f"[bold]{name}[/]: {part!r}")
-        results = evaluate(part, {model: ranker.predict(part.X)}, [metric, "ndcg@1", "ndcg@5", "ndcg@10", "err@10"])
+        scores = estimator.predict_top(part.X, 5)[0] if has_labels else estimator.predict_data(part)
+        results = evaluate(part, {model: scores}, names, inverse_propensity=inverse)
         console.print(result_table(list({r.metric: r for r in results}.values()), 0.95))
-    rounds = getattr(ranker, "best_iteration_", None)
-    console.print(f"Model written to {output}" + (f"; best after {rounds} rounds" if rounds else ""), soft_wrap=True)
+    best = getattr(estimator, "best_iteration_", None) or getattr(estimator, "best_epoch_", None)
+    unit = "epochs" if history is not None else "rounds"
+    console.print(f"Model written to {output}" + (f"; best after {best} {unit}" if best else ""), soft_wrap=True)
 
 
 @app.command()
@@ -70,14 +99,48 @@ def predict(
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
     data: Annotated[Path, typer.Argument(help="The data to score.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the scores; - for standard output.")],
+    top: Annotated[
+        int | None,
+        typer.Option(help="Write the best of each list or row instead: `label:score` for labels, else a TREC run."),
+    ] = None,
     format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
 ) -> None:
     """Score data with a trained model, a number a line."""
     from plackett.data import dump_scores
+    from plackett.data.files import open_target
     from plackett.estimators import load_model
 
-    ranker = load_model(model)
-    scores = ranker.predict(read_data(data, format_name).X)
-    dump_scores(scores, str(output))
+    estimator = load_model(model)
+    part = read_data(data, format_name)
+    if hasattr(estimator, "predict_top"):
+        lines = _label_lines(estimator, part, top)
+    elif top is not None:
+        lines = _trec_lines(estimator, part, top)
+    else:
+        lines = []
+        scores = estimator.predict_data(part)
+        dump_scores(scores, str(output))
+    if lines:
+        with open_target(str(output)) as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())
     if str(output) != "-":
-        console.print(f"{len(scores):,} scores written to {output}", soft_wrap=True)
+        done = f"{len(lines):,} lines" if lines else f"{len(scores):,} scores"
+        console.print(f"{done} written to {output}", soft_wrap=True)
+
+
+def _label_lines(estimator: Any, data: Any, top: int | None) -> list[str]:
+    """label:score of the best labels of each row, best first."""
+    labels, scores = estimator.predict_top(data.X, min(5, estimator.n_labels_) if top is None else top)
+    rows = zip(labels.tolist(), scores.tolist(), strict=True)
+    return [" ".join(f"{label}:{score:.6g}" for label, score in zip(*row, strict=True)) for row in rows]
+
+
+def _trec_lines(estimator: Any, data: Any, top: int) -> list[str]:
+    """query Q0 document rank score plackett; documents by their identifiers, or else their row numbers."""
+    import numpy as np
+
+    scores, group = estimator.predict_data(data), np.diff(data.offsets)
+    ranks = estimator.rank(data.X, group=group)
+    order = np.lexsort((ranks, np.repeat(np.arange(len(data)), group)))
+    ids = np.arange(len(scores)) if data.ids is None else data.ids
+    return [f"{data.qid[i]} Q0 {ids[i]} {ranks[i]} {scores[i]:.9g} plackett" for i in order if ranks[i] <= top]

@@ -22,7 +22,7 @@ def _check_length(name: str, values: Any, rows: int, what: str) -> None:
         raise ValueError(f"{name} must hold one value for each of the {rows} {what}, got {len(values)}")
 
 
-def _rows_of_lists(offsets: IntArray, lists: IntArray) -> IntArray:
+def rows_of_lists(offsets: IntArray, lists: IntArray) -> IntArray:
     """The rows of the given lists, list after list."""
     sizes = np.diff(offsets)[lists]
     starts = np.repeat(offsets[lists] - offsets_from_sizes(sizes)[:-1], sizes)
@@ -76,7 +76,7 @@ class RankingData:
     def select(self, lists: Any) -> RankingData:
         """The data of the lists with these numbers, in this order."""
         numbers = _check_numbers("lists", lists, len(self))
-        rows = _rows_of_lists(self.offsets, numbers)
+        rows = rows_of_lists(self.offsets, numbers)
         return RankingData(
             X=self.X[rows],
             y=self.y[rows],
@@ -174,7 +174,7 @@ class Ballots:
     def select(self, ballots: Any) -> Ballots:
         """The ballots with these numbers, in this order."""
         numbers = _check_numbers("ballots", ballots, len(self))
-        entries = _rows_of_lists(self.offsets, numbers)
+        entries = rows_of_lists(self.offsets, numbers)
         return Ballots(
             items=self.items[entries],
             labels=self.labels[entries],

@@ -188,21 +188,30 @@ def read_text(source: Source) -> str:
 
 
 @contextmanager
-def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file that takes its name when it is complete and on disk; after an error nothing has changed."""
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A path to write to; what is there takes the name asked for when it is complete and on disk.
+
+    After an error nothing has changed.
+    """
     final = Path(path)
     if not final.parent.is_dir():
         raise FileNotFoundError(f"the folder {final.parent} does not exist")
     temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.part")
     try:
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
+        yield temporary
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(final)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file that takes its name when it is complete and on disk; after an error nothing has changed."""
+    with atomic_path(path) as temporary, temporary.open("xb") as file:
+        yield file
 
 
 @contextmanager

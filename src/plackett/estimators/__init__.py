@@ -1,17 +1,38 @@
 """Models in scikit-learn's form. They share `base`: lists from qid or group, scores to ranks, models on disk."""
 
-import json
 import os
-from pathlib import Path
 from typing import Any
 
 from plackett.errors import DataError
-from plackett.estimators.base import DESCRIPTION, BaseRanker
+from plackett.estimators.aggregator import RankAggregator
+from plackett.estimators.base import BaseRanker
 from plackett.estimators.boosted import BoostedRanker
+from plackett.estimators.coordinate_ascent import CoordinateAscentRanker
+from plackett.estimators.extreme import ExtremeClassifier
+from plackett.estimators.linear import LinearRanker
+from plackett.estimators.neural import NeuralRanker
+from plackett.estimators.saved import SavedModel, read_description
 
-__all__ = ["MODELS", "BaseRanker", "BoostedRanker", "load_model", "make_model"]
+__all__ = [
+    "MODELS",
+    "BaseRanker",
+    "BoostedRanker",
+    "CoordinateAscentRanker",
+    "ExtremeClassifier",
+    "LinearRanker",
+    "NeuralRanker",
+    "RankAggregator",
+    "load_model",
+    "make_model",
+]
 
-MODELS: dict[str, type[BaseRanker]] = {"boosted": BoostedRanker}
+MODELS: dict[str, type[SavedModel]] = {
+    "boosted": BoostedRanker,
+    "neural": NeuralRanker,
+    "extreme": ExtremeClassifier,
+    "linear": LinearRanker,
+    "coordinate_ascent": CoordinateAscentRanker,
+}
 """Kinds of models by name."""
 
 
@@ -28,12 +49,8 @@ def make_model(kind: str, parameters: dict[str, Any]) -> Any:
 
 def load_model(path: str | os.PathLike[str]) -> Any:
     """A model of any kind that `save` wrote."""
-    classes = {model.__name__: model for model in MODELS.values()}
-    try:
-        name = json.loads((Path(path) / DESCRIPTION).read_text())["class"]
-        found = classes[name]
-    except FileNotFoundError:
-        raise DataError(f"no model: there is no {DESCRIPTION}", file=os.fspath(path)) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"not a readable model ({error})", file=os.fspath(path)) from error
-    return found.load(path)
+    classes: dict[str, Any] = {model.__name__: model for model in (*MODELS.values(), RankAggregator)}
+    name = read_description(path)["class"]
+    if name not in classes:
+        raise DataError(f"a model of class {name}; expected one of {', '.join(classes)}", file=os.fspath(path))
+    return classes[name].load(path)

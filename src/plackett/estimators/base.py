@@ -1,33 +1,22 @@
-"""What all rankers share: reading their arguments, ranks from scores, the score, models on disk."""
+"""What all rankers share: reading their arguments, ranks from scores, the score."""
 
 from __future__ import annotations
 
-import json
-import os
-import secrets
-import shutil
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
-import plackett
 from plackett.data.containers import Ballots, MultilabelData, RankingData
-from plackett.errors import DataError
+from plackett.estimators.saved import SavedModel
 from plackett.lists import IntArray, Lists, make_lists
 from plackett.metrics import ndcg
-
-_FORMAT = 1
-DESCRIPTION = "plackett.json"
 
 
 @dataclass
@@ -46,6 +35,10 @@ class ListedRows:
 
 def is_frame(X: Any) -> bool:
     return hasattr(X, "columns") and hasattr(X, "dtypes")
+
+
+def _count_rows(X: Any) -> int:
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def _take_rows(X: Any, rows: IntArray | None) -> Any:
@@ -78,7 +71,7 @@ def _list_weights(sample_weight: Any, lists: Lists) -> npt.NDArray[np.float64]:
     return firsts
 
 
-class BaseRanker(BaseEstimator):
+class BaseRanker(SavedModel):
     """A model that gives every row a score; higher is better."""
 
     query_column: Any
@@ -158,79 +151,30 @@ class BaseRanker(BaseEstimator):
     def rank(self, X: Any, *, qid: Any = None, group: Any = None) -> npt.NDArray[np.int64]:
         """The place of each row within its list, from 1; equal scores in the order of rows."""
         X, qid = self._split_query(X, qid)
-        scores = np.asarray(self._predict_features(X))
-        lists = make_lists(len(scores), qid=qid, group=group)
+        lists = make_lists(_count_rows(X), qid=qid, group=group)
+        scores = self._predict_lists(X, lists)
         number = np.repeat(np.arange(len(lists)), lists.sizes)
         order = np.lexsort((-lists.sort(scores), number))
         places = np.empty(len(scores), np.int64)
         places[order] = np.arange(len(scores)) - np.repeat(lists.offsets[:-1], lists.sizes) + 1
         return lists.restore(places)
 
-    def _predict_features(self, X: Any) -> Any:
-        """`predict` of features alone, without a query column."""
-        return self.predict(X)
+    def predict_data(self, data: RankingData) -> npt.NDArray[Any]:
+        """The scores of the rows of data that know their lists."""
+        return self._predict_lists(data.X, Lists(data.offsets))
+
+    def _predict_lists(self, X: Any, lists: Lists) -> npt.NDArray[Any]:  # noqa: ARG002 (for those that need it)
+        """The scores of rows, in their order. Models that look at whole lists are told of them."""
+        return np.asarray(self.predict(X))
 
     def score(self, X: Any, y: Any, *, qid: Any = None, group: Any = None, sample_weight: Any = None) -> float:
         """NDCG@10, the mean over lists that have a relevant item."""
         X, qid = self._split_query(X, qid)
-        scores = np.asarray(self._predict_features(X))
-        lists = make_lists(len(scores), qid=qid, group=group)
+        lists = make_lists(_count_rows(X), qid=qid, group=group)
+        scores = self._predict_lists(X, lists)
         weights = _list_weights(sample_weight, lists)
         labels = np.asarray(y, np.float64)
         return float(ndcg(lists.sort(scores), lists.sort(labels), k=10, offsets=lists.offsets, weights=weights))
-
-    # Models on disk
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as a folder: whole, or not at all."""
-        check_is_fitted(self)
-        description = {
-            "format": _FORMAT,
-            "class": type(self).__name__,
-            "plackett": plackett.__version__,
-            "parameters": {name: _plain(value) for name, value in self.get_params(deep=False).items()},
-            "n_features_in": int(self.n_features_in_),
-            "feature_names_in": list(getattr(self, "feature_names_in_", [])) or None,
-        }
-        with new_folder(Path(path)) as folder:
-            description["state"] = self._save_state(folder)
-            (folder / DESCRIPTION).write_text(json.dumps(description, indent=1, allow_nan=False) + "\n")
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a model that `save` wrote. Nothing in it is executed."""
-        folder = Path(path)
-        try:
-            description = json.loads((folder / DESCRIPTION).read_text())
-            known = description["format"] == _FORMAT and description["class"] == cls.__name__
-        except FileNotFoundError:
-            raise DataError(f"no model: there is no {DESCRIPTION}", file=str(folder)) from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"not a readable model ({error})", file=str(folder / DESCRIPTION)) from error
-        if not known:
-            raise DataError(
-                f"a model of class {description['class']} in format {description['format']}; expected {cls.__name__} "
-                f"in format {_FORMAT}",
-                file=str(folder),
-                remedy="Load it with its own class, or with the version of Plackett that wrote it",
-            )
-        try:
-            model = cls(**description["parameters"])
-            model.n_features_in_ = description["n_features_in"]
-            if description["feature_names_in"] is not None:
-                model.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
-            model._load_state(folder, description["state"])
-        except (KeyError, TypeError, OSError) as error:
-            raise DataError(f"not a readable model ({error})", file=str(folder)) from error
-        return model
-
-    @abstractmethod
-    def _save_state(self, folder: Path) -> dict[str, Any]:
-        """Write what was fitted; what is returned goes into the description."""
-
-    @abstractmethod
-    def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
-        """Read it back."""
 
 
 def _as_numbers(y: Any) -> npt.NDArray[np.float64]:
@@ -238,37 +182,3 @@ def _as_numbers(y: Any) -> npt.NDArray[np.float64]:
         return np.asarray(y).astype(np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"y must hold numbers, got {np.asarray(y).dtype}. Unknown label type") from None
-
-
-def _plain(value: Any) -> Any:
-    """A parameter as JSON has it. Functions, which cannot be stored without code, become None."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, np.random.Generator | np.random.RandomState) or callable(value):
-        return None
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-@contextmanager
-def new_folder(final: Path) -> Iterator[Path]:
-    """A folder that takes its name, in place of an older one, when it is complete."""
-    if final.exists() and not (final / DESCRIPTION).is_file():
-        raise FileExistsError(f"{final} exists and is not a model: name another folder")
-    mark = secrets.token_hex(4)
-    temporary, old = final.with_name(f".{final.name}.{mark}.part"), final.with_name(f".{final.name}.{mark}.old")
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        if final.exists():
-            final.rename(old)
-        temporary.rename(final)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from plackett.boosted.checkpoints import Checkpoint, fingerprint
+from plackett.boosted.checkpoints import Checkpoint
 from plackett.boosted.objectives import (
     LIGHTGBM_OBJECTIVES,
     MCRANK,
@@ -24,6 +23,8 @@ from plackett.boosted.objectives import (
 from plackett.boosted.training import Boosting, LabelledRows, Settings, import_lightgbm
 from plackett.errors import DataError
 from plackett.estimators.base import BaseRanker, ListedRows
+from plackett.estimators.saved import hash_of
+from plackett.fingerprint import fingerprint
 
 _MODEL = "model.txt"
 _OBJECTIVE_OPTIONS = ("top", "tier_weights", "n_permutations")
@@ -59,6 +60,8 @@ class BoostedRanker(BaseRanker):
         booster_: the LightGBM model; evals_result_: a value a round for every evaluation set and metric;
         best_iteration_: the round that was best on the first of them; feature_importances_.
     """
+
+    defaults_with_validation: ClassVar[dict[str, Any]] = {"n_estimators": 1000, "early_stopping_rounds": 50}
 
     def __init__(
         self,
@@ -266,7 +269,7 @@ class BoostedRanker(BaseRanker):
         for rows in (train, *evaluation):
             X = rows.X.to_numpy() if hasattr(rows.X, "iloc") else rows.X
             dense = isinstance(X, np.ndarray) and X.dtype != object
-            parts += [X] if dense else [X.data, X.indices] if hasattr(X, "indptr") else [str(X.tolist())]
+            parts += [X] if dense or hasattr(X, "indptr") else [str(X.tolist())]
             parts += [rows.labels, rows.offsets, rows.weights]
         return fingerprint(parts)
 
@@ -325,7 +328,7 @@ class BoostedRanker(BaseRanker):
     def _save_state(self, folder: Path) -> dict[str, Any]:
         self.booster_.save_model(str(folder / _MODEL), num_iteration=-1)
         return {
-            "sha256": _hash(folder / _MODEL),
+            "sha256": hash_of(folder / _MODEL),
             "best_iteration": self.best_iteration_,
             "evals_result": self.evals_result_,
             "gains": self.gains_,
@@ -333,7 +336,7 @@ class BoostedRanker(BaseRanker):
 
     def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
         # LightGBM does not survive every kind of damage: it is given only what was written.
-        if _hash(folder / _MODEL) != state["sha256"]:
+        if hash_of(folder / _MODEL) != state["sha256"]:
             raise DataError(
                 "the trees are not those that were saved: cut off, changed, or of another model",
                 file=str(folder / _MODEL),
@@ -343,10 +346,6 @@ class BoostedRanker(BaseRanker):
         self.best_iteration_ = state["best_iteration"]
         self.evals_result_ = state["evals_result"]
         self.gains_ = state["gains"]
-
-
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _labelled(rows: ListedRows, name: str) -> LabelledRows:

@@ -31,6 +31,7 @@ from plackett.losses.listwise import (
 from plackett.losses.pairwise import approx_ndcg_loss, lambdarank_loss, ranknet_loss, ranksvm_loss
 from plackett.losses.registry import LOSSES, RankingLoss, get_loss
 from plackett.losses.sparse import (
+    sparse_logistic_loss,
     sparse_lower_bound_loss,
     sparse_partition_loss,
     sparse_ranknet_loss,
@@ -53,6 +54,7 @@ __all__ = [
     "partition_loss",
     "ranknet_loss",
     "ranksvm_loss",
+    "sparse_logistic_loss",
     "sparse_lower_bound_loss",
     "sparse_partition_loss",
     "sparse_ranknet_loss",

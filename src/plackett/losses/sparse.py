@@ -116,6 +116,20 @@ def sparse_ranksvm_loss(
     return reduce_losses(_pairs(scores, indices, offsets, kernels.HINGE), weights, reduction)
 
 
+def sparse_logistic_loss(
+    scores: Tensor, indices: Any, offsets: Any, *, weights: Any = None, reduction: str = "mean"
+) -> Tensor:
+    """The sum over all columns of the logistic loss, each label by itself: -log sigmoid(score) or -log sigmoid(-score).
+
+    It learns probabilities of labels, not an order of them; the baseline of multi-label classification.
+    """
+    positives = positives_of(scores, indices, offsets, None)
+    row, column = _row_and_column(positives, scores.device)
+    scores = at_least_single(scores)
+    value = torch.nn.functional.softplus(scores).sum(1).index_add(0, row, -scores[row, column])
+    return reduce_losses(value, weights, reduction)
+
+
 def sampled_rest(candidates: Tensor, negatives: tuple[Any, Any], positives: Positives) -> Tensor:
     """w_R of each row, estimated from the scores (rows, sample) of sampled columns.
 

@@ -1,0 +1,366 @@
+"""Linear rankers: how fast and, on LETOR MQ2008, how good.
+
+    python benchmarks/linear.py
+
+First a sweep of coordinate ascent against the same in plain NumPy, fits of the exact likelihood, and the coverage of
+its intervals. Then l-ListMLE, the exact likelihood, coordinate ascent and RankSVM over the five folds of MQ2008, whose
+parts are looked for under $PLACKETT_DATA or ../shared/data, and l-ListMLE against coordinate ascent for growing numbers
+of features. Prints tables and paired tests over queries; writes results/linear.json and results/linear_features.png.
+"""
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from measure import interleaved, report, save
+from rich.console import Console
+from rich.progress import track
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import LinearSVC
+
+import plackett
+from plackett import CoordinateAscentRanker, LinearRanker, metrics
+from plackett.data import RankingData, letor_folds, load_letor, make_graded_lists, make_tiered_lists
+from plackett.data.splits import Fold
+from plackett.linear.coordinate_ascent import best_weight, place_metric
+
+console = Console()
+RESULTS = Path(__file__).parent / "results"
+
+
+# Speed
+
+
+def numpy_best_weight(rest: Any, feature: Any, labels: Any, offsets: Any, k: int) -> tuple[float, float]:
+    """The best weight by NDCG@k and its value: for each list all crossings, and NDCG between any two of them."""
+    at, change, base = [], [], 0.0
+    discounts = 1.0 / np.log2(np.arange(2.0, k + 2.0))
+    for first, last in pairwise(offsets):
+        a, b, gains = rest[first:last], feature[first:last], 2.0 ** labels[first:last] - 1.0
+        ideal = np.sort(gains)[::-1][:k] @ discounts[: len(gains)]
+        if ideal == 0.0:
+            continue
+        i, j = np.triu_indices(len(a), 1)
+        different = b[i] != b[j]
+        i, j = i[different], j[different]
+        crossings = np.unique((a[j] - a[i]) / (b[i] - b[j]))
+        if len(crossings) == 0:
+            continue
+        between = np.concatenate(([crossings[0] - 1.0], (crossings[1:] + crossings[:-1]) / 2.0, [crossings[-1] + 1.0]))
+        order = np.argsort(-(a + between[:, None] * b), axis=1, kind="stable")[:, :k]
+        values = gains[order] @ discounts[: order.shape[1]] / ideal
+        at.append(crossings)
+        change.append(np.diff(values))
+        base += values[0]
+    points, steps = np.concatenate(at), np.concatenate(change)
+    order = np.argsort(points, kind="stable")
+    points, totals = points[order], base + np.concatenate(([0.0], np.cumsum(steps[order])))
+    ends = np.concatenate(([points[0] - 1.0], points, [points[-1] + 1.0]))
+    totals[np.diff(ends) < 1e-9] = -np.inf
+    best = int(np.argmax(totals))
+    return (ends[best] + ends[best + 1]) / 2.0, float(totals[best])
+
+
+def sweep(data: RankingData, search: Callable[[Any, Any, float], float]) -> np.ndarray:
+    """The weights after one sweep over all features; `search(rest, feature, weight)` gives the best weight."""
+    weights = np.ones(data.X.shape[1])
+    scores = data.X @ weights
+    for f in range(len(weights)):
+        rest = scores - weights[f] * data.X[:, f]
+        weights[f] = search(rest, data.X[:, f], weights[f])
+        scores = rest + weights[f] * data.X[:, f]
+    return weights
+
+
+def coordinate_ascent_speed() -> dict[str, Any]:
+    results = {}
+    for name, lists, length in (("short lists", 200, 20), ("long lists", 20, 120)):
+        data, _ = make_graded_lists(lists, mean_length=length, n_features=7, random_state=0)
+        X = np.asfortranarray(data.X / data.X.std(axis=0))
+        data = RankingData(X, data.y, data.qid, data.offsets)
+        metric = place_metric("ndcg@10", data.y, data.offsets, np.ones(len(data)))
+
+        def ours(rest: Any, feature: Any, now: float, metric: Any = metric, offsets: Any = data.offsets) -> float:
+            found = best_weight(metric, offsets, rest, feature, now, 1.0, 0.0)
+            return now if found is None else found.weight
+
+        def numpy(rest: Any, feature: Any, now: float, data: RankingData = data) -> float:
+            if len(np.unique(feature - np.repeat(feature[data.offsets[:-1]], np.diff(data.offsets)))) == 1:
+                return now  # constant in each list
+            return numpy_best_weight(rest, feature, data.y, data.offsets, 10)[0]
+
+        # From the same point both must find the same maximum of the first feature.
+        rest = data.X[:, 1:] @ np.ones(6)
+        values = [
+            metrics.ndcg(rest + search(rest, data.X[:, 0], 1.0) * data.X[:, 0], data.y, k=10, offsets=data.offsets)
+            for search in (ours, numpy)
+        ]
+        if abs(values[0] - values[1]) > 1e-9:
+            raise AssertionError(f"the maxima differ: {values}")
+        sides = {"plackett": lambda d=data, s=ours: sweep(d, s), "NumPy": lambda d=data, s=numpy: sweep(d, s)}
+        results[f"{name}: {len(data)} of about {length} items"] = interleaved(sides, 3)
+    rows = [[n, f"{s['plackett'] * 1e3:.1f}", f"{s['NumPy'] * 1e3:.0f}", _times(s)] for n, s in results.items()]
+    report("A sweep of coordinate ascent over 7 features, NDCG@10", ["", "ms", "NumPy, ms", "times"], rows, console)
+    return results
+
+
+def _times(seconds: dict[str, float]) -> str:
+    return f"{seconds['NumPy'] / seconds['plackett']:.0f}"
+
+
+def fitting_speed() -> dict[str, Any]:
+    data, _ = make_graded_lists(500, mean_length=120, n_features=136, random_state=0)
+    results = {}
+    for name, options in (("L-BFGS", {}), ("trust-region Newton", {"solver": "newton-cg"})):
+        start = time.perf_counter()
+        model = LinearRanker(**options).fit(data)
+        results[name] = {"seconds": time.perf_counter() - start, "iterations": model.n_iter_, "loss": model.loss_}
+        results[name]["gradient"] = model.gradient_norm_
+    rows = [[n, f"{r['seconds']:.1f}", str(r["iterations"]), f"{r['gradient']:.0e}"] for n, r in results.items()]
+    title = f"The exact likelihood with standard errors, {len(data.y):,} rows x 136 features"
+    report(title, ["", "seconds", "iterations", "largest gradient"], rows, console)
+    return results
+
+
+def coverage(replications: int = 1000) -> dict[str, float]:
+    """How often 95% intervals hold the truth, by the exact likelihood and others, on lists with tiers of 1, 2 and 4."""
+    truth = np.array([1.0, -0.5])
+    hits: dict[str, list[Any]] = {name: [] for name in ("partition", "efron", "breslow", "listmle")}
+    for seed in track(range(replications), "coverage", console=console):
+        data = make_tiered_lists(40, tier_sizes=(1, 2, 4), coefficients=(1.0, -0.5), random_state=seed)
+        for name, found in hits.items():
+            model = LinearRanker(name, top=None, l2=0.0, random_state=seed).fit(data)
+            low, high = model.confidence_intervals().T
+            found.append((low < truth) & (truth < high))
+    shares = {name: float(np.mean(found)) for name, found in hits.items()}
+    rows = [[name, f"{share:.1%}"] for name, share in shares.items()]
+    report(f"Coverage of 95% intervals, {replications:,} replications", ["", "share"], rows, console)
+    return shares
+
+
+# MQ2008
+
+
+@cache
+def folds() -> list[Fold]:
+    folder = Path(os.environ.get("PLACKETT_DATA", Path(__file__).parents[2] / "shared" / "data")) / "mq2008"
+    return list(letor_folds([load_letor(folder / f"S{k}.txt.xz") for k in range(1, 6)]))
+
+
+Fit = Callable[[RankingData, RankingData], Callable[[Any], np.ndarray]]
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
+
+
+def ndcg10(predict: Callable[[Any], np.ndarray], data: RankingData) -> float:
+    return metrics.ndcg(predict(data.X), data.y, k=10, offsets=data.offsets)
+
+
+def tuned(make: Callable[[float], Any]) -> Fit:
+    """The penalty that is best on the validation lists."""
+
+    def fit(train: RankingData, validation: RankingData) -> Callable[[Any], np.ndarray]:
+        models = [make(strength).fit(train) for strength in STRENGTHS]
+        return max((model.predict for model in models), key=lambda predict: ndcg10(predict, validation))
+
+    return fit
+
+
+class RankSVM:
+    """A linear support vector machine (squared hinge) on the differences of all pairs with different labels."""
+
+    def __init__(self, strength: float) -> None:
+        self.strength = strength
+
+    def fit(self, data: RankingData) -> "RankSVM":
+        pairs = []
+        for first, last in pairwise(data.offsets):
+            better, worse = np.nonzero(data.y[first:last, None] > data.y[None, first:last])
+            pairs.append(np.stack((better, worse)) + first)
+        better, worse = np.concatenate(pairs, axis=1)
+        self.scale = data.X.std(axis=0)
+        self.scale[self.scale == 0.0] = 1.0
+        differences = (data.X[better] - data.X[worse]) / self.scale
+        sign = np.where(np.arange(len(differences)) % 2, 1.0, -1.0)  # two classes, as it needs
+        # A penalty on a sum over pairs, of which there are some hundreds a list: the mean over them makes the grid fit.
+        svm = LinearSVC(C=100.0 / (self.strength * len(differences)), fit_intercept=False, dual=False)
+        self.weights = svm.fit(differences * sign[:, None], sign).coef_[0] / self.scale
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        return np.asarray(X @ self.weights)
+
+
+def fit_listmle(train: RankingData, _validation: RankingData) -> Callable[[Any], np.ndarray]:
+    return LinearRanker("listmle", random_state=0).fit(train).predict
+
+
+def fit_coordinate_ascent(train: RankingData, validation: RankingData) -> Callable[[Any], np.ndarray]:
+    return CoordinateAscentRanker(n_restarts=5, random_state=0).fit(train, eval_set=validation).predict
+
+
+SYSTEMS: dict[str, Fit] = {
+    "partition": tuned(lambda l2: LinearRanker(l2=l2)),
+    "partition, top 10": tuned(lambda l2: LinearRanker(top=10, l2=l2)),
+    "l-ListMLE": fit_listmle,
+    "l-ListMLE, tuned prior": tuned(lambda l2: LinearRanker("listmle", l2=l2, random_state=0)),
+    "lower bound": tuned(lambda l2: LinearRanker("lower_bound", l2=l2)),
+    "coordinate ascent": fit_coordinate_ascent,
+    "RankSVM": tuned(RankSVM),
+}
+JUDGED = {f"NDCG@{k}": k for k in (1, 5, 10)}
+
+
+def judge(predict: Callable[[Any], np.ndarray], data: RankingData) -> dict[str, np.ndarray]:
+    scores = predict(data.X)
+    return {
+        name: metrics.ndcg(scores, data.y, k=k, offsets=data.offsets, reduction="none") for name, k in JUDGED.items()
+    }
+
+
+def mq2008() -> dict[str, Any]:
+    values: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in SYSTEMS}
+    seconds = dict.fromkeys(SYSTEMS, 0.0)
+    for fold in track(folds(), "MQ2008", console=console):
+        for name, fit in SYSTEMS.items():
+            start = time.perf_counter()
+            predict = fit(fold.train, fold.validation)
+            seconds[name] += (time.perf_counter() - start) / len(folds())
+            values[name].append(judge(predict, fold.test))
+    pooled = {n: {m: np.concatenate([part[m] for part in parts]) for m in JUDGED} for n, parts in values.items()}
+    tests = {
+        m: metrics.compare({name: of_lists[m] for name, of_lists in pooled.items()}, baseline="partition")
+        for m in JUDGED
+    }
+    p_values = {m: {test.first: test.t_test for test in found} for m, found in tests.items()}
+    rows = []
+    for name, of_lists in pooled.items():
+        cells = [f"{np.nanmean(of_lists[m]):.4f}{'*' if p_values[m].get(name, 1.0) < 0.05 else ''}" for m in JUDGED]
+        rows.append([name, *cells, f"{seconds[name]:.1f}"])
+    title = "MQ2008, five folds; * differs from partition (paired t-test over queries, p < 0.05, Holm)"
+    report(title, ["", *JUDGED, "seconds a fold"], rows, console)
+    return {
+        "means": {n: {m: float(np.nanmean(v)) for m, v in of.items()} for n, of in pooled.items()},
+        "seconds a fold": seconds,
+        "against partition": {
+            m: {
+                test.first: {"difference": test.difference, "interval": test.interval, "t_test": test.t_test}
+                for test in found
+            }
+            for m, found in tests.items()
+        },
+    }
+
+
+# How many features
+
+
+def feature_orders(fold: Fold) -> dict[str, np.ndarray]:
+    """As the files have them, three at random, and by the NDCG@10 of each alone on the training lists, best first."""
+    count = fold.train.X.shape[1]
+    train = fold.train
+    alone = [
+        max(metrics.ndcg(sign * train.X[:, f], train.y, k=10, offsets=train.offsets) for sign in (1.0, -1.0))
+        for f in range(count)
+    ]
+    random = {f"random {s}": np.random.default_rng(s).permutation(count) for s in range(3)}
+    return {"as given": np.arange(count), **random, "best first": np.argsort(-np.array(alone), kind="stable")}
+
+
+COUNTS = (1, 2, 3, 5, 8, 12, 18, 26, 36, 46)
+RICHNESS: dict[str, Fit] = {
+    "l-ListMLE": fit_listmle,
+    "partition": lambda train, _: LinearRanker(l2=1.0).fit(train).predict,
+    "coordinate ascent": lambda train, validation: (
+        CoordinateAscentRanker(n_restarts=2, tol=1e-3, random_state=0).fit(train, eval_set=validation).predict
+    ),
+}
+
+
+def with_features(data: RankingData, columns: np.ndarray) -> RankingData:
+    return RankingData(np.ascontiguousarray(data.X[:, columns]), data.y, data.qid, data.offsets)
+
+
+def richness() -> dict[str, Any]:
+    """Mean NDCG over the test lists of all folds, [order][system][metric][count]."""
+    names = list(feature_orders(folds()[0]))
+    found: dict[str, Any] = {o: {s: {m: [] for m in JUDGED} for s in RICHNESS} for o in names}
+    for count in track(COUNTS, "features", console=console):
+        parts: dict[tuple[str, str], list[dict[str, np.ndarray]]] = {}
+        for fold in folds():
+            for order, columns in feature_orders(fold).items():
+                train, validation, test = (
+                    with_features(part, columns[:count]) for part in (fold.train, fold.validation, fold.test)
+                )
+                for system, fit in RICHNESS.items():
+                    parts.setdefault((order, system), []).append(judge(fit(train, validation), test))
+        for (order, system), values in parts.items():
+            for m in JUDGED:
+                found[order][system][m].append(float(np.nanmean(np.concatenate([v[m] for v in values]))))
+    return {"counts": list(COUNTS), **found}
+
+
+# Okabe and Ito's palette, which people with any colour vision can tell apart.
+STYLES = {
+    "l-ListMLE": ("#D55E00", "o"), "partition": ("#0072B2", "s"), "coordinate ascent": ("#009E73", "^"),
+}  # fmt: skip
+
+
+def draw(found: dict[str, Any]) -> None:
+    """A row a metric, a column an order of features."""
+    random = [order for order in found if order.startswith("random")]
+    columns = {"in the order of the files": ["as given"], "at random (mean of 3)": random, "best first": ["best first"]}
+    shown = ("NDCG@1", "NDCG@10")
+    figure = Figure(figsize=(10.5, 6.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(shown), len(columns), sharex=True, sharey="row")
+    for row, metric in zip(axes, shown, strict=True):
+        for panel, (title, orders) in zip(row, columns.items(), strict=True):
+            for system, (colour, marker) in STYLES.items():
+                values = np.mean([found[order][system][metric] for order in orders], axis=0)
+                panel.plot(found["counts"], values, color=colour, marker=marker, markersize=4, label=system)
+            panel.set_title(f"{metric}, features {title}", fontsize=10)
+            panel.grid(alpha=0.25)
+            panel.spines[["top", "right"]].set_visible(False)
+        row[0].set_ylabel(f"{metric} of test lists")
+    for panel in axes[-1]:
+        panel.set_xlabel("number of features")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.savefig(RESULTS / "linear_features.png", dpi=130)
+    console.print("Figure in benchmarks/results/linear_features.png")
+
+
+def show_richness(found: dict[str, Any], counts: Sequence[int] = (1, 3, 8, 18, 46)) -> None:
+    places = [found["counts"].index(count) for count in counts]
+    rows = [
+        [f"{order}: {system}", *(f"{values['NDCG@10'][i]:.4f}" for i in places)]
+        for order, systems in found.items()
+        if order != "counts"
+        for system, values in systems.items()
+    ]
+    report("NDCG@10 by number of features", ["", *map(str, counts)], rows, console)
+
+
+def main() -> None:
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    console.print(f"{plackett.get_num_threads()} threads\n")
+    results: dict[str, Any] = {"threads": plackett.get_num_threads()}
+    results["coordinate ascent, seconds a sweep"] = coordinate_ascent_speed()
+    results["fits"] = fitting_speed()
+    results["coverage"] = coverage()
+    results["mq2008"] = mq2008()
+    results["features"] = richness()
+    show_richness(results["features"])
+    draw(results["features"])
+    save(results, "linear", console)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+"""Rank-breaking: what it costs, and what fitting broken graphs recovers.
+
+    python benchmarks/preferences.py
+
+Prints tables, writes results/preferences.json and results/preferences.png.
+"""
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import PeakMemory, exponent, interleaved, report, save
+from rich.console import Console
+
+import plackett
+from plackett import RankAggregator
+from plackett.data import Ballots
+from plackett.preferences import ballots_from_tiers, tiers_from_graph
+
+console = Console()
+Graph = Any  # (edges, 2)
+Observation = Callable[[Any, np.random.Generator], Graph]
+
+SIZES = ((10**3, 10**4), (10**4, 10**5), (10**5, 10**6), (10**6, 10**7))  # items, edges
+CLOSURE_ITEMS = 3000
+ITEMS, REPLICATIONS = 10, 20
+VOTERS = (30, 100, 300, 1000, 3000)
+SEEN = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # with less, hardly any graph has two tiers
+VOTERS_OF_SHARES = 300
+SAME_SHARE = 0.6
+RIDGE = 0.01  # so weak that it only keeps worths finite that the data leave open
+
+
+# What it costs.
+
+
+def random_graph(items: int, edges: int, rng: np.random.Generator, *, all_tiers: bool = False) -> Graph:
+    """Edges at random that agree with a random order, in random order; with those between neighbours, all are tiers."""
+    places = np.sort(rng.integers(0, items, (edges, 2)), axis=1)
+    places = places[places[:, 0] < places[:, 1]]
+    if all_tiers:
+        places = np.concatenate([places, np.stack([np.arange(items - 1), np.arange(1, items)], 1)])
+    return rng.permutation(items)[rng.permutation(places)]
+
+
+def closure_tiers(edges: Graph, items: int) -> Any:
+    """The straightforward way: the transitive closure by squaring, all cuts of the order by number of descendants."""
+    reach = np.eye(items, dtype=bool)
+    reach[edges[:, 0], edges[:, 1]] = True
+    while True:
+        longer = reach.astype(np.float32) @ reach.astype(np.float32) > 0
+        if (longer == reach).all():
+            break
+        reach = longer
+    order = np.argsort(-reach.sum(axis=1), kind="stable")
+    reach = reach[np.ix_(order, order)]
+    first_unreached = np.where(reach.all(axis=1), -1, items - 1 - np.argmin(reach[:, ::-1], axis=1))
+    furthest = np.maximum.accumulate(first_unreached)  # a cut at p is valid if the first p reach all from p on
+    begins = np.concatenate(([True], furthest[:-1] < np.arange(1, items)))
+    labels = np.empty(items)
+    labels[order] = begins.sum() - np.cumsum(begins)
+    return labels
+
+
+def costs() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    rows = []
+    for items, edges in SIZES:
+        graph = random_graph(items, edges, rng)
+        ordered = random_graph(items, edges, rng, all_tiers=True)
+        sides: dict[str, Callable[[], Any]] = {
+            "partition": lambda g=graph, n=items: tiers_from_graph(g, n_items=n),
+            "partition, all tiers": lambda g=ordered, n=items: tiers_from_graph(g, n_items=n),
+            "chain": lambda g=graph, n=items: tiers_from_graph(g, n_items=n, mode="chain"),
+        }
+        if edges <= 10**6:
+            sides["with lost pairs"] = lambda g=graph, n=items: tiers_from_graph(g, n_items=n, count_pairs=True)
+        seconds = interleaved(sides, 3)
+        with PeakMemory() as peak:
+            sides["partition"]()
+        rows.append({"items": items, "edges": edges, "seconds": seconds, "bytes": peak.added})
+    graph = random_graph(CLOSURE_ITEMS, 10 * CLOSURE_ITEMS, rng, all_tiers=True)
+    expected = tiers_from_graph(graph, n_items=CLOSURE_ITEMS).labels
+    if not np.array_equal(closure_tiers(graph, CLOSURE_ITEMS), expected):
+        raise AssertionError("the closure gives other tiers")
+    against_closure = interleaved(
+        {
+            "plackett": lambda: tiers_from_graph(graph, n_items=CLOSURE_ITEMS),
+            "closure in NumPy": lambda: closure_tiers(graph, CLOSURE_ITEMS),
+        },
+        3,
+    )
+    slope = exponent([row["edges"] for row in rows[1:]], [row["seconds"]["partition"] for row in rows[1:]])
+    return {"sizes": rows, "exponent": slope, "closure": against_closure, "closure_tiers": int(expected.max()) + 1}
+
+
+def show_costs(result: dict[str, Any]) -> None:
+    names = list(result["sizes"][0]["seconds"])
+    rows = [
+        [f"{row['items']:,}", f"{row['edges']:,}"]
+        + [f"{row['seconds'][name]:.4f}" if name in row["seconds"] else "" for name in names]
+        + [f"{row['bytes'] / 2**20:,.0f}"]
+        for row in result["sizes"]
+    ]
+    report("Seconds", ["items", "edges", *names, "MiB added"], rows, console)
+    console.print(f"Time grows as edges^{result['exponent']:.2f} from {SIZES[1][1]:,} edges on.")
+    ratio = result["closure"]["closure in NumPy"] / result["closure"]["plackett"]
+    console.print(
+        f"{CLOSURE_ITEMS:,} items, {10 * CLOSURE_ITEMS:,} edges, {result['closure_tiers']:,} tiers: the transitive "
+        f"closure in NumPy takes {ratio:,.0f} times as long.\n"
+    )
+
+
+def chain_size() -> dict[str, float]:
+    """Items in the chain, over the most that a chain of that many tiers can have, on random graphs of 12 items."""
+    rng = np.random.default_rng(1)
+    found, most, equal = 0, 0, 0
+    graphs = [
+        np.argwhere(np.triu(rng.random((12, 12)) < share, 1)) for share in (0.2, 0.4, 0.6, 0.8) for _ in range(50)
+    ]
+    for graph in graphs:
+        result = tiers_from_graph(graph, n_items=12, mode="chain")
+        kept, best = 12 - len(result.left_out), _largest_chain(graph, len(result.tiers))
+        found, most, equal = found + kept, most + best, equal + (kept == best)
+    return {"share_of_most": found / most, "share_at_most": equal / len(graphs)}
+
+
+def _largest_chain(graph: Graph, tiers: int) -> int:
+    """By trying every set of items of each depth after every set of the depth before."""
+    edges = set(map(tuple, graph.tolist()))
+    depth = [0] * 12
+    for a, b in sorted(edges):
+        depth[b] = max(depth[b], depth[a] + 1)
+    most: dict[tuple[int, ...], int] = {(): 0}
+    for level in range(tiers):
+        items = [i for i in range(12) if depth[i] == level]
+        sets = itertools.chain.from_iterable(itertools.combinations(items, k) for k in range(1, len(items) + 1))
+        longer = {}
+        for tier in sets:
+            fitting = [n for above, n in most.items() if all((a, b) in edges for a in above for b in tier)]
+            if fitting:
+                longer[tier] = len(tier) + max(fitting)
+        most = longer
+    return max(most.values())
+
+
+# What it recovers.
+
+
+def draw_orders(worths: Any, voters: int, rng: np.random.Generator) -> Any:
+    """Orders of all items, best first, (voters, items)."""
+    return np.argsort(-(worths + rng.gumbel(size=(voters, len(worths)))), axis=1)
+
+
+def tiers_and_more(order: Any, rng: np.random.Generator) -> Graph:
+    """The order in four tiers at random places, and three in ten of the pairs inside tiers."""
+    cuts = np.sort(rng.choice(np.arange(1, len(order)), 3, replace=False))
+    tier = np.searchsorted(cuts, np.arange(len(order)), side="right")
+    first, second = np.triu_indices(len(order), 1)
+    seen = (tier[first] != tier[second]) | (rng.random(len(first)) < 0.3)
+    return np.stack([order[first[seen]], order[second[seen]]], 1)
+
+
+def some_pairs(share: float) -> Observation:
+    """Each pair of the order with the same probability."""
+
+    def observe(order: Any, rng: np.random.Generator) -> Graph:
+        first, second = np.triu_indices(len(order), 1)
+        seen = rng.random(len(first)) < share
+        return np.stack([order[first[seen]], order[second[seen]]], 1)
+
+    return observe
+
+
+def same_pairs(order: Any, _: np.random.Generator) -> Graph:
+    """The order of pairs of items that are the same for all voters."""
+    compared = np.triu(np.random.default_rng(0).random((ITEMS, ITEMS)) < SAME_SHARE, 1)
+    pairs = np.stack([order[places] for places in np.triu_indices(len(order), 1)], 1)
+    return pairs[(compared | compared.T)[pairs[:, 0], pairs[:, 1]]]
+
+
+def fit_tiers(graphs: list[Graph], mode: str) -> Any:
+    ballots = ballots_from_tiers([tiers_from_graph(graph, n_items=ITEMS, mode=mode) for graph in graphs])
+    return RankAggregator(ridge=RIDGE).fit(ballots).scores_
+
+
+def fit_pairs(graphs: list[Graph], implied: bool) -> Any:
+    wins = np.zeros((ITEMS, ITEMS))
+    for graph in graphs:
+        reach = np.zeros((ITEMS, ITEMS), bool)
+        reach[graph[:, 0], graph[:, 1]] = True
+        if implied:
+            for k in range(ITEMS):
+                reach |= np.outer(reach[:, k], reach[k])
+        wins += reach
+    pairs = np.argwhere(wins)
+    offsets = 2 * np.arange(len(pairs) + 1)
+    labels = np.tile([1.0, 0.0], len(pairs))
+    ballots = Ballots(pairs.reshape(-1), labels, offsets, wins[wins > 0], [str(i) for i in range(ITEMS)])
+    return RankAggregator(ridge=RIDGE).fit(ballots).scores_
+
+
+METHODS: dict[str, Callable[[list[Graph]], Any]] = {
+    "finest partition, exact likelihood": lambda graphs: fit_tiers(graphs, "partition"),
+    "longest chain, exact likelihood": lambda graphs: fit_tiers(graphs, "chain"),
+    "edges as pairwise comparisons": lambda graphs: fit_pairs(graphs, implied=False),
+    "implied pairs as pairwise comparisons": lambda graphs: fit_pairs(graphs, implied=True),
+}
+
+
+def errors(observe: Observation, voters: int) -> dict[str, list[float]]:
+    """Mean squared error of the log-worths by each method, in each replication."""
+    found: dict[str, list[float]] = {name: [] for name in METHODS}
+    for seed in range(REPLICATIONS):
+        rng = np.random.default_rng(seed)
+        worths = rng.uniform(0.0, np.log(ITEMS), ITEMS)
+        worths -= worths.mean()
+        graphs = [observe(order, rng) for order in draw_orders(worths, voters, rng)]
+        for name, fit in METHODS.items():
+            found[name].append(float(np.mean((fit(graphs) - worths) ** 2)))
+    return found
+
+
+def recovery() -> dict[str, Any]:
+    return {
+        "tiers": {n: errors(tiers_and_more, n) for n in VOTERS},
+        "shares": {share: errors(some_pairs(share), VOTERS_OF_SHARES) for share in SEEN},
+        "same": {n: errors(same_pairs, n) for n in VOTERS},
+    }
+
+
+PARTS = {
+    "tiers": ("Four tiers, and 30% of the pairs inside", "voters"),
+    "shares": ("Pairs at random", f"share of pairs seen, {VOTERS_OF_SHARES} voters"),
+    "same": (f"The same {SAME_SHARE:.0%} of pairs for all", "voters"),
+}
+
+
+def show_recovery(result: dict[str, Any]) -> None:
+    for part, (title, column) in PARTS.items():
+        rows = [[str(x), *(_mean_and_error(values) for values in found.values())] for x, found in result[part].items()]
+        report(f"{title}: mean squared error of log-worths", [column, *METHODS], rows, console)
+
+
+def _mean_and_error(values: list[float]) -> str:
+    return f"{np.mean(values):.4f} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.4f}"
+
+
+def plot(result: dict[str, Any], path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11.0, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, 3, sharey=True)
+    for axis, (part, (title, column)) in zip(axes, PARTS.items(), strict=True):
+        for name, colour, marker in zip(METHODS, ("#0072b2", "#56b4e9", "#d55e00", "#e69f00"), "oosD", strict=True):
+            values = np.array([found[name] for found in result[part].values()])
+            spread = 2 * values.std(axis=1, ddof=1) / np.sqrt(REPLICATIONS)
+            style = {"color": colour, "marker": marker, "markersize": 4, "capsize": 2}
+            axis.errorbar(
+                list(result[part]), values.mean(axis=1), spread, label=name if axis is axes[0] else None, **style
+            )
+        axis.set(yscale="log", xscale="log" if column == "voters" else "linear", xlabel=column)
+        axis.set_title(title, fontsize=10)
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("mean squared error of log-worths")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    start = time.perf_counter()
+    results: dict[str, Any] = {"threads": plackett.get_num_threads()}
+    results["costs"] = costs()
+    show_costs(results["costs"])
+    results["chain"] = chain_size()
+    console.print(
+        f"Chains of random graphs of 12 items hold {results['chain']['share_of_most']:.1%} of the items they could, "
+        f"and in {results['chain']['share_at_most']:.1%} of the graphs all.\n"
+    )
+    results["recovery"] = recovery()
+    show_recovery(results["recovery"])
+    plot(results["recovery"], Path(__file__).parent / "results" / "preferences.png")
+    save(results, "preferences", console)
+    console.print(f"{time.perf_counter() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

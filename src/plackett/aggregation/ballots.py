@@ -1,0 +1,238 @@
+"""Rankings in any form people have them, checked, sorted by tier, equal ones merged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from plackett.aggregation.kernels import LARGEST_RATIONAL, hash_ballots
+from plackett.data.containers import Ballots, RankingData, rows_of_lists
+from plackett.likelihood.tiers import make_tiers
+from plackett.lists import IntArray, check_finite, offsets_from_sizes
+from plackett.threads import run_over_ranges
+
+Floats = npt.NDArray[np.float64]
+
+# Nanoseconds, roughly: a ranked item, a pair of them in the information matrix, a tier that needs quadrature.
+COST_PER_ITEM, COST_PER_PAIR, COST_PER_LARGE_TIER = 15, 1, 2500
+_TIES = (set, frozenset, list, tuple)
+
+
+def as_ballots(rankings: Any, names: Sequence[Any] | None = None) -> Ballots:
+    """Ballots from rankings in any of the forms that `RankAggregator.fit` takes.
+
+    With `names` given, items must be among them; otherwise they are those that occur, sorted if they can be.
+    """
+    if isinstance(rankings, Ballots):
+        if names is None or list(rankings.names) == list(names):
+            return rankings
+        numbers = _numbers_of(rankings.names, names)
+        return replace(rankings, items=numbers[np.asarray(rankings.items)], names=list(names))
+    if isinstance(rankings, RankingData):
+        if rankings.ids is None:
+            raise ValueError("ballots must say which item each row is: a RankingData needs ids, got none")
+        values, sizes, labels = rankings.ids, np.diff(rankings.offsets), np.asarray(rankings.y, np.float64)
+    elif isinstance(rankings, np.ndarray):
+        if rankings.ndim != 2:
+            raise ValueError(
+                f"ballots given as an array must have a ranking in each row, got {rankings.ndim} dimensions"
+            )
+        values, sizes = rankings.reshape(-1), np.full(len(rankings), rankings.shape[1])
+        labels = np.tile(np.arange(rankings.shape[1], 0, -1.0), len(rankings))
+    elif isinstance(rankings, str | bytes | Mapping) or not isinstance(rankings, Iterable):
+        raise ValueError(
+            "ballots must be Ballots, RankingData with ids, an array with a ranking in each row or a sequence of "
+            f"rankings, got {type(rankings).__name__}"
+        )
+    else:
+        return _from_sequences(rankings, names)
+    found, items = np.unique(values, return_inverse=True)
+    if names is not None:
+        return _assemble(_numbers_of(found.tolist(), names)[items], labels, sizes, names)
+    return _assemble(items.reshape(-1), labels, sizes, found.tolist())
+
+
+def _from_sequences(rankings: Iterable[Any], names: Sequence[Any] | None) -> Ballots:
+    """Rankings best first; a set, list or tuple inside a ranking is a tier."""
+    values: list[Any] = []
+    labels: list[int] = []
+    sizes = []
+    for number, ranking in enumerate(rankings):
+        if isinstance(ranking, str | bytes | set | frozenset | Mapping) or not isinstance(ranking, Iterable):
+            raise ValueError(f"ballot {number} must be a sequence of items, best first, got {ranking!r}")
+        before = len(values)
+        tiers = list(ranking)
+        for label, tier in zip(range(len(tiers), 0, -1), tiers, strict=True):
+            members = list(tier) if isinstance(tier, _TIES) else [tier]
+            values += members
+            labels += [label] * len(members)
+        sizes.append(len(values) - before)
+    known = names
+    try:
+        if known is None:
+            known = list(dict.fromkeys(values))
+            known = sorted(known)
+    except TypeError:  # kinds that cannot be compared stay in the order of appearance; what has no hash is no item
+        if known is None:
+            raise ValueError("items must be texts, numbers or other values with a hash") from None
+    return _assemble(_numbers_of(values, known), np.array(labels, np.float64), np.array(sizes, np.int64), known)
+
+
+def _numbers_of(values: Sequence[Any], names: Sequence[Any]) -> IntArray:
+    numbers = {name: number for number, name in enumerate(names)}
+    try:
+        return np.array([numbers[value] for value in values], np.int64)
+    except KeyError as error:
+        raise ValueError(f"ballots must hold items of the model, got {error.args[0]!r}") from None
+
+
+def _assemble(items: npt.NDArray[Any], labels: Floats, sizes: npt.NDArray[Any], names: Sequence[Any]) -> Ballots:
+    return Ballots(items, labels, offsets_from_sizes(sizes.astype(np.int64)), np.ones(len(sizes)), names)
+
+
+def restrict(ballots: Ballots, kept: npt.NDArray[np.bool_]) -> Ballots:
+    """The same ballots over the items marked in `kept`, renumbered."""
+    entries = kept[np.asarray(ballots.items)]
+    running = np.concatenate(([0], np.cumsum(entries)))
+    return Ballots(
+        items=(np.cumsum(kept) - 1)[np.asarray(ballots.items)[entries]],
+        labels=np.asarray(ballots.labels)[entries],
+        offsets=running[ballots.offsets],
+        weights=ballots.weights,
+        names=[name for name, keep in zip(ballots.names, kept, strict=True) if keep],
+    )
+
+
+def check_weights(weights: Any, ballots: int) -> Floats:
+    array = np.asarray(weights, np.float64)
+    if array.shape != (ballots,):
+        raise ValueError(f"weights must hold one number for each of the {ballots} ballots, got shape {array.shape}")
+    check_finite("weights", array)
+    if array.size and array.min() < 0.0:
+        raise ValueError(f"weights must be at least 0, got {array.min()} for ballot {int(np.argmin(array))}")
+    return array
+
+
+@dataclass(frozen=True)
+class Rankings:
+    """Ballots that say something, best tier first, in the form the kernels take.
+
+    items         ranked items, numbers from 0 to count - 1
+    starts        where each tier begins in `items`, and at the end their number
+    ballot_tiers  ballot b has the tiers ballot_tiers[b] to ballot_tiers[b+1] - 1, at least two
+    weights       how often each ballot was cast, above 0
+    count         the number of items there are, ranked or not
+    """
+
+    items: npt.NDArray[np.int32]
+    starts: IntArray
+    ballot_tiers: IntArray
+    weights: Floats
+    count: int
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @property
+    def offsets(self) -> IntArray:
+        return self.starts[self.ballot_tiers]
+
+    def costs(self) -> tuple[IntArray, IntArray]:
+        """Nanoseconds of a gradient and of an information matrix, as running totals over ballots."""
+        tier_sizes = np.diff(self.starts)
+        large = np.where(tier_sizes > LARGEST_RATIONAL, COST_PER_LARGE_TIER + 300 * tier_sizes, 0)
+        large[self.ballot_tiers[1:] - 1] = 0
+        running = np.concatenate(([0], np.cumsum(large)))
+        sizes = np.diff(self.offsets)
+        first = COST_PER_ITEM * sizes + np.diff(running[self.ballot_tiers])
+        return offsets_from_sizes(first), offsets_from_sizes(first + COST_PER_PAIR * sizes * sizes // 2)
+
+    def wins(self) -> Floats:
+        """How often each item was above others."""
+        weights = np.repeat(self.weights, np.diff(self.offsets))
+        weights[rows_of_lists(self.starts, self.ballot_tiers[1:] - 1)] = 0.0
+        return np.bincount(self.items, weights, minlength=self.count).astype(np.float64)
+
+    def select(self, ballots: IntArray, weights: Floats) -> Rankings:
+        """The ballots with these numbers, with new weights."""
+        tiers = rows_of_lists(self.ballot_tiers, ballots)
+        return Rankings(
+            self.items[rows_of_lists(self.starts, tiers)],
+            offsets_from_sizes(np.diff(self.starts)[tiers]),
+            offsets_from_sizes(np.diff(self.ballot_tiers)[ballots]),
+            weights,
+            self.count,
+        )
+
+
+def prepare(ballots: Ballots) -> Rankings:
+    """Checked ballots in the form of the kernels. Ballots of weight 0 or with a single tier say nothing and go."""
+    cast = check_weights(ballots.weights, len(ballots))
+    offsets = np.asarray(ballots.offsets, np.int64)
+    labels = np.ascontiguousarray(ballots.labels, np.float64)
+    check_finite("labels", labels)
+    items = np.asarray(ballots.items).astype(np.int32)
+    inside = np.ones(len(items), bool)  # an item that is not the first of its ballot
+    inside[offsets[:-1][np.diff(offsets) > 0]] = False
+    if (inside[1:] & (labels[1:] > labels[:-1])).any():
+        order = make_tiers(labels, offsets).order
+        items, labels = items[order], labels[order]
+    begins = ~inside
+    begins[1:] |= labels[1:] != labels[:-1]
+    tiers_before = np.concatenate(([0], np.cumsum(begins)))
+    rankings = Rankings(
+        items,
+        np.append(np.flatnonzero(begins), len(items)).astype(np.int64),
+        tiers_before[offsets],
+        cast,
+        len(ballots.names),
+    )
+    return _merge(rankings, ballots)
+
+
+def _merge(rankings: Rankings, ballots: Ballots) -> Rankings:
+    """Equal ballots become one, with the sum of their weights; those that say nothing are left out."""
+    hashes = np.empty((2, len(rankings)), np.uint64)
+
+    def call(first: int, last: int) -> int:
+        return int(
+            hash_ballots(
+                first, last, rankings.items, rankings.starts, rankings.ballot_tiers, rankings.count, hashes
+            )
+        )  # fmt: skip
+
+    for position in run_over_ranges(call, rankings.offsets * COST_PER_ITEM):
+        if position >= 0:
+            ballot = int(np.searchsorted(rankings.offsets, position, side="right")) - 1
+            name = ballots.names[rankings.items[position]]
+            raise ValueError(f"a ballot must name an item once, got {name!r} twice on ballot {ballot}")
+    useful = np.flatnonzero((np.diff(rankings.ballot_tiers) > 1) & (rankings.weights > 0.0))
+    _, found, group = np.unique(hashes[0, useful], return_index=True, return_inverse=True)
+    if (
+        hashes[1, useful] != hashes[1, useful[found[group]]]
+    ).any():  # by one chance in 10^7 even with a million ballots
+        found, group = np.arange(len(useful)), np.arange(len(useful))
+    if len(found) == len(rankings):
+        return rankings
+    order = np.argsort(found)  # by first appearance
+    weights = np.bincount(group, rankings.weights[useful], minlength=len(found)).astype(np.float64)
+    return rankings.select(useful[found[order]], weights[order])
+
+
+def with_ghost(rankings: Rankings, weight: float) -> Rankings:
+    """One more item, which every other beats and loses to with this weight."""
+    n = rankings.count
+    others, ghost = np.arange(n, dtype=np.int32), np.full(n, n, np.int32)
+    pairs = np.concatenate([np.column_stack([others, ghost]), np.column_stack([ghost, others])]).reshape(-1)
+    starts = len(rankings.items) + np.arange(1, 4 * n + 1)
+    return Rankings(
+        np.concatenate([rankings.items, pairs]),
+        np.concatenate([rankings.starts, starts]),
+        np.concatenate([rankings.ballot_tiers, rankings.ballot_tiers[-1] + 2 * np.arange(1, 2 * n + 1)]),
+        np.concatenate([rankings.weights, np.full(2 * n, weight)]),
+        n + 1,
+    )

@@ -1,0 +1,153 @@
+"""Whether the likelihood has a maximum, and which items prevent it.
+
+Take any direction d and move the scores along it without end. A ballot's probability goes to 0 if an item stands in a
+tier above another one with a larger d, and to a positive limit if none does: in the limit the items come in the order
+of d, and items with equal d among themselves as before. So the likelihood keeps a maximum in every direction but those
+that no ballot speaks against, d_i >= d_j whenever i is in a tier above j. Only constant d are left just when every item
+can be reached from every other by steps from an item to one ranked below it: the graph of wins is strongly connected.
+(For strict rankings this is Ford's condition of 1957, and assumption 1 of Hunter 2004.) Items of one tier give no step
+between each other: their tie is compatible with any difference between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import linprog
+from scipy.sparse import block_diag, coo_array, csr_array, eye_array
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+from plackett.aggregation.ballots import Rankings
+from plackett.data.containers import rows_of_lists
+from plackett.errors import PlackettError
+
+_MOST_NAMED = 10
+
+
+@dataclass(frozen=True)
+class Connectivity:
+    """The largest strongly connected set of items, and how the others stand to it (all are masks over items).
+
+    above       beat some of it, directly or through others, and are never beaten: worth infinite
+    below       the other way round: worth 0
+    apart       not compared with it, neither directly nor through others
+    unranked    on no ballot that says something
+    """
+
+    kept: npt.NDArray[np.bool_]
+    above: npt.NDArray[np.bool_]
+    below: npt.NDArray[np.bool_]
+    apart: npt.NDArray[np.bool_]
+    unranked: npt.NDArray[np.bool_]
+
+    def left_out(self, names: Sequence[Any]) -> list[Any]:
+        return [name for name, kept in zip(names, self.kept, strict=True) if not kept]
+
+    def describe(self, names: Sequence[Any]) -> str:
+        """Which items are not kept, and why."""
+        groups = (
+            (self.below, "of worth 0, for they beat none of the rest"),
+            (self.above, "of infinite worth, for none of the rest beats them"),
+            (self.apart, "not compared with the rest"),
+            (self.unranked, "on no ballot that ranks anything"),
+        )
+        return "; ".join(f"{why}: {_listing(names, mask)}" for mask, why in groups if mask.any())
+
+
+def _listing(names: Sequence[Any], mask: npt.NDArray[np.bool_]) -> str:
+    chosen = [str(names[i]) for i in np.flatnonzero(mask)[:_MOST_NAMED]]
+    more = int(mask.sum()) - len(chosen)
+    return ", ".join(chosen) + (f" and {more:,} more" if more else "")
+
+
+class NoMaximumError(PlackettError, ValueError):
+    """The likelihood has no maximum, or not a single one. `items` are those to leave out for it to have one."""
+
+    def __init__(self, found: Connectivity, names: Sequence[Any]) -> None:
+        self.items = found.left_out(names)
+        if found.kept.sum() > 1:
+            reasons = f'There are items {found.describe(names)}. Leave them out by on_infinite="drop", or give'
+        else:
+            reasons = "No two items beat each other, directly or through others. Give"
+        super().__init__(
+            f"the maximum likelihood estimate does not exist. {reasons} all items a finite worth by prior=0.5"
+        )
+
+
+def _steps(rankings: Rankings) -> csr_array:
+    """The graph of steps down, from items to items of the tier below, in space linear in the ballots.
+
+    Where one of two neighbouring tiers has several items they are joined through a node of their own in place of all
+    pairs.
+    """
+    n = rankings.count
+    sizes = np.diff(rankings.starts)
+    upper = np.ones(len(sizes), bool)
+    upper[rankings.ballot_tiers[1:] - 1] = False
+    upper = np.flatnonzero(upper)
+    single = (sizes[upper] == 1) & (sizes[upper + 1] == 1)
+    heads = rankings.starts[upper[single]]
+    sources, targets = [rankings.items[heads]], [rankings.items[heads + 1]]
+    if n * n <= 4 * len(heads):  # many ballots over few items: most steps come many times
+        table = np.zeros(n * n, bool)
+        table[sources[0].astype(np.int64) * n + targets[0]] = True
+        steps = np.flatnonzero(table)
+        sources, targets = [(steps // n).astype(np.int32)], [(steps % n).astype(np.int32)]
+    joined = upper[~single]
+    nodes = (n + np.arange(len(joined))).astype(np.int32)
+    for tier, ends, others in ((joined, sources, targets), (joined + 1, targets, sources)):
+        ends.append(rankings.items[rows_of_lists(rankings.starts, tier)])
+        others.append(np.repeat(nodes, sizes[tier]))
+    source, target = np.concatenate(sources), np.concatenate(targets)
+    shape = (n + len(joined), n + len(joined))
+    return coo_array((np.ones(len(source), np.int8), (source, target)), shape).tocsr()
+
+
+def _reached(graph: csr_array, start: int, n: int) -> npt.NDArray[np.bool_]:
+    mask = np.zeros(graph.shape[0], bool)
+    mask[breadth_first_order(graph, start, directed=True, return_predecessors=False)] = True
+    return mask[:n]
+
+
+def connectivity(rankings: Rankings) -> Connectivity:
+    """How the items are connected by wins, in time linear in the ballots."""
+    n = rankings.count
+    graph = _steps(rankings)
+    _, component = connected_components(graph, directed=True, connection="strong")
+    sizes = np.bincount(component[:n])
+    ranked = np.bincount(rankings.items, minlength=n) > 0
+    largest = component[:n] == np.argmax(sizes)
+    nothing = np.zeros(n, bool)
+    if largest.all():
+        return Connectivity(largest, nothing, nothing, nothing, nothing)
+    start = int(np.argmax(largest))
+    down, up = _reached(graph, start, n), _reached(graph.T.tocsr(), start, n)
+    return Connectivity(
+        kept=largest,
+        above=up & ~largest,
+        below=down & ~largest,
+        apart=ranked & ~up & ~down,
+        unranked=~ranked,
+    )
+
+
+def is_separated(rankings: Rankings, X: npt.NDArray[np.float64]) -> bool:
+    """Whether scores X @ b can grow without end in a direction that no ballot speaks against and some speak for.
+
+    A linear programme: among the directions d = X b with |b| <= 1 and d_i >= d_j for every step from i to j, find the
+    largest sum of d_i - d_j. It is 0 unless there is such a direction. (Nodes that join tiers have a d of their own.)
+    """
+    steps = _steps(rankings).tocoo()
+    nodes, p = steps.shape[0] - rankings.count, X.shape[1]
+    d = coo_array(block_diag((X, eye_array(nodes)))).tocsr() if nodes else csr_array(X)  # (nodes of the graph, b)
+    differences = d[steps.row] - d[steps.col]
+    bounds = [(-1.0, 1.0)] * p + [(None, None)] * nodes
+    gains: Any = differences.sum(axis=0)
+    constraints: Any = -differences
+    found = linprog(-np.asarray(gains), A_ub=constraints, b_ub=np.zeros(constraints.shape[0]), bounds=bounds)
+    scale = float(np.abs(X).max(initial=1.0))
+    return found.fun is not None and found.fun < -1e-7 * scale  # the tolerance of the constraints is 1e-7

@@ -1,0 +1,43 @@
+"""Worths with their intervals as a figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plackett.aggregation.summary import WorthSummary
+from plackett.errors import MissingDependencyError
+
+_COLOUR = "#0072B2"
+
+
+def worth_figure(summary: WorthSummary, path: str | Path | None = None, *, top: int | None = 100) -> Any:
+    """A row an item, the best on top: its worth as a dot and the interval as a line, on a logarithmic axis.
+
+    The best `top` items are shown; None: all. Returns the matplotlib Figure; it is saved if a path is given, in the
+    format that the path's ending names.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependencyError("matplotlib", "report", "a figure") from None
+    worths, low, high = (summary.column(name)[:top] for name in ("worth", "worth_low", "worth_high"))
+    places = np.arange(len(worths))
+    figure = Figure(figsize=(7.0, 1.3 + 0.24 * len(worths)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.hlines(places, low, high, color=_COLOUR, linewidth=2.0, alpha=0.45)
+    axes.plot(worths, places, "o", color=_COLOUR, markersize=5)
+    axes.axvline(1.0 / len(summary), color="0.5", linewidth=1.0, linestyle="--")
+    axes.set_xscale("log")
+    axes.set_yticks(places, [str(row.item) for row in summary.rows[:top]])
+    axes.set_ylim(len(worths) - 0.5, -0.5)
+    axes.set_xlabel(f"worth, with {summary.confidence:.0%} intervals (dashed: all worths equal)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="x", alpha=0.25)
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure

@@ -1,0 +1,146 @@
+"""What can be said about worths, given scores and their covariance."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, ndtri
+from scipy.stats import chi2, norm
+
+from plackett.aggregation.blas import calm_blas
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_MOST_STEPS = 100
+
+
+class Intervals(NamedTuple):
+    low: npt.NDArray[np.float64] | npt.NDArray[np.int64]
+    high: npt.NDArray[np.float64] | npt.NDArray[np.int64]
+
+
+class Difference(NamedTuple):
+    """Score of one item less that of another; `p_value` is of their being equal."""
+
+    difference: float
+    standard_error: float
+    low: float
+    high: float
+    p_value: float
+
+
+class QuasiVariances(NamedTuple):
+    """One number an item, so that Var(score_i - score_j) is about their sum, off by at most a factor 1 + worst_error
+    in the standard error."""
+
+    variances: Floats
+    worst_error: float
+
+
+class LikelihoodRatio(NamedTuple):
+    statistic: float
+    degrees_of_freedom: int
+    p_value: float
+
+
+def check_confidence(confidence: float) -> float:
+    """How many standard errors an interval reaches to either side."""
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
+    return float(ndtri(0.5 + 0.5 * confidence))
+
+
+def worths_of(scores: Floats) -> Floats:
+    worths = np.exp(scores - scores.max())
+    return np.asarray(worths / worths.sum())
+
+
+def worth_intervals(scores: Floats, covariance: Floats, confidence: float) -> Intervals:
+    """By the delta method on log(worth / (1 - worth)), so that they stay between 0 and 1.
+
+    The derivatives of that logit are (1[i = j] - worth_j) / (1 - worth_i).
+    """
+    worths = worths_of(scores)
+    mixed = covariance @ worths  # Cov[w_i, log sum exp w]
+    variance = np.diag(covariance) - 2.0 * mixed + worths @ mixed
+    rest = -np.expm1(np.log(worths))
+    logit = np.log(worths) - np.log(rest)
+    reach = check_confidence(confidence) * np.sqrt(np.maximum(variance, 0.0)) / rest
+    return Intervals(expit(logit - reach), expit(logit + reach))
+
+
+def rank_intervals(
+    scores: Floats, covariance: Floats, confidence: float, samples: int, generator: np.random.Generator
+) -> Intervals:
+    """Quantiles of the places of items when scores are drawn from their asymptotic normal distribution."""
+    check_confidence(confidence)
+    with calm_blas(len(scores)):
+        values, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        drawn = scores + generator.standard_normal((samples, len(scores))) @ root.T
+    places = np.empty(drawn.shape, np.int64)
+    np.put_along_axis(places, np.argsort(-drawn, axis=1), np.arange(1, len(scores) + 1)[None, :], axis=1)
+    tail = 0.5 - 0.5 * confidence
+    low, high = np.quantile(places, [tail, 1.0 - tail], axis=0, method="inverted_cdf")
+    return Intervals(low.astype(np.int64), high.astype(np.int64))
+
+
+def difference(scores: Floats, covariance: Floats, i: int, j: int, confidence: float) -> Difference:
+    gap = float(scores[i] - scores[j])
+    error = math.sqrt(max(covariance[i, i] + covariance[j, j] - 2.0 * covariance[i, j], 0.0))
+    reach = check_confidence(confidence) * error
+    return Difference(gap, error, gap - reach, gap + reach, float(2.0 * norm.sf(abs(gap) / error)))
+
+
+def quasi_variances(covariance: Floats) -> QuasiVariances:
+    """Firth and de Menezes (2004): q that minimise the sum over pairs of (log(q_i + q_j) - log Var(w_i - w_j))^2.
+
+    Gauss-Newton with halved steps from the best additive fit to the variances; q may be negative, their sums may not.
+    """
+    n = len(covariance)
+    variance = np.diag(covariance)
+    target = variance[:, None] + variance[None, :] - 2.0 * covariance
+    if n == 2:
+        return QuasiVariances(np.full(2, 0.5 * target[0, 1]), 0.0)
+    np.fill_diagonal(target, 1.0)
+    off_diagonal = ~np.eye(n, dtype=bool)
+
+    def misfit(q: Floats) -> Floats | None:
+        sums = q[:, None] + q[None, :]
+        np.fill_diagonal(sums, 1.0)
+        return np.log(sums / target) if sums.min() > 0.0 else None
+
+    pairs = np.where(off_diagonal, target, 0.0)
+    q = (pairs.sum(axis=1) - pairs.sum() / (2.0 * (n - 1))) / (n - 2)
+    error = misfit(q)
+    if error is None:
+        q = np.full(n, 0.5 * pairs.sum() / (n * (n - 1)))
+        error = misfit(q)
+    assert error is not None  # noqa: S101 - positive numbers have positive sums
+    for _ in range(_MOST_STEPS):
+        slopes = np.where(off_diagonal, 1.0 / (q[:, None] + q[None, :]), 0.0)
+        normal = slopes * slopes
+        normal[np.diag_indices(n)] = normal.sum(axis=1)
+        with calm_blas(n):
+            step = -np.linalg.solve(normal, (slopes * error).sum(axis=1))
+        length, before = 1.0, float((error * error).sum())
+        while (found := misfit(q + length * step)) is None or float((found * found).sum()) > before:
+            length *= 0.5
+            if length < 1e-10:
+                break
+        else:
+            q, error = q + length * step, found
+            if np.abs(length * step).max() > 1e-12 * np.abs(q).max():
+                continue
+        break
+    return QuasiVariances(q, float(np.abs(np.expm1(0.5 * error)).max()))
+
+
+def likelihood_ratio(smaller: float, larger: float, degrees_of_freedom: int) -> LikelihoodRatio:
+    """Twice the gain in log-likelihood, which is chi-square if the smaller model holds."""
+    statistic = max(2.0 * (larger - smaller), 0.0)
+    return LikelihoodRatio(statistic, degrees_of_freedom, float(chi2.sf(statistic, degrees_of_freedom)))

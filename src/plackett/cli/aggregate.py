@@ -1,0 +1,83 @@
+"""plackett aggregate"""
+
+import json
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from plackett.cli.app import app, console
+from plackett.cli.data import FormatName, read_data
+
+
+@app.command()
+def aggregate(
+    ballots: Annotated[Path, typer.Argument(help="PrefLib ballots or CSV of rankings; - for standard input.")],
+    edges: Annotated[bool, typer.Option("--edges", help="The file holds lines winner,loser[,weight].")] = False,
+    items: Annotated[str | None, typer.Option(help='CSV: the columns of the ranking, such as "L*".')] = None,
+    unranked: Annotated[str, typer.Option(help="Items a ballot leaves out: ignore, or last.")] = "ignore",
+    prior: Annotated[
+        float, typer.Option(help="Wins and losses of every item against one of the prior's own, such as 0.5.")
+    ] = 0.0,
+    ridge: Annotated[float, typer.Option(help="Penalty on squared scores.")] = 0.0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at items without a finite worth; default: leave them out.")
+    ] = False,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Of the simulation of ranks.")] = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the table to a .csv or .json file.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw worths with intervals to a .png or .svg file.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Write the model to this folder.")] = None,
+    format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Estimate the worths of items from rankings: a table with intervals for worths and ranks."""
+    from plackett.aggregation.figure import worth_figure
+    from plackett.estimators import RankAggregator
+    from plackett.report import worth_table
+
+    data = _read(ballots, edges, format_name, items)
+    aggregator = RankAggregator(
+        prior=prior, ridge=ridge, unranked=unranked, on_infinite="error" if strict else "drop"
+    )  # fmt: skip
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        aggregator.fit(data)
+    for warning in caught:
+        Console(stderr=True, soft_wrap=True).print(f"[bold yellow]Warning:[/] {escape(str(warning.message))}")
+    summary = aggregator.summary(confidence=confidence, random_state=seed)
+    if as_json:
+        found = {"confidence": confidence, **summary.facts, "items": [asdict(row) for row in summary]}
+        print(json.dumps(found, indent=1))
+    else:
+        console.print(worth_table(summary, escape(str(ballots))))
+    if output is not None:
+        summary.save(output)
+    if plot is not None:
+        worth_figure(summary, plot)
+    if model is not None:
+        aggregator.save(model)
+
+
+def _read(source: Path, edges: bool, format_name: FormatName | None, items: str | None) -> Any:
+    from plackett.aggregation import load_edges
+    from plackett.data import Ballots
+
+    if edges:
+        if format_name is not None or items is not None:
+            raise typer.BadParameter("--edges goes with neither --format nor --items")
+        return load_edges(str(source))
+    if items is not None and format_name is None:
+        format_name = FormatName.csv
+    if items is not None and format_name is not FormatName.csv:
+        raise typer.BadParameter("--items belongs to CSV files")
+    data = read_data(source, format_name, **({} if items is None else {"items": items}))
+    if not isinstance(data, Ballots):
+        raise typer.BadParameter(f"expected rankings, got {data!r}", param_hint="BALLOTS")
+    return data

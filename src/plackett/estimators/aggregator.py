@@ -1,0 +1,391 @@
+"""RankAggregator: worths of items from rankings."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from plackett.aggregation import inference
+from plackett.aggregation.ballots import Rankings, as_ballots, check_weights, prepare, restrict, with_ghost
+from plackett.aggregation.connectivity import NoMaximumError, connectivity, is_separated
+from plackett.aggregation.figure import worth_figure
+from plackett.aggregation.model import Objective
+from plackett.aggregation.solvers import SOLVERS, choose, solve
+from plackett.aggregation.summary import WorthRow, WorthSummary
+from plackett.data.containers import Ballots
+from plackett.estimators.saved import SavedModel
+from plackett.likelihood.partition import partition_log_likelihood
+from plackett.lists import check_finite, check_positive
+
+Floats = npt.NDArray[np.float64]
+
+_ARRAYS = "worths.npz"
+_MOST_SAVED = 5000  # items: their covariance takes 200 MB
+
+
+class RankAggregator(SavedModel):
+    """Worths of items from rankings by the Plackett-Luce model: full, partial, in tiers, weighted.
+
+    An item of worth v comes before one of worth u with probability v / (v + u). Items of a tier share a place and their
+    order is unknown: a ranking in tiers has the sum of the probabilities of all orders that agree with it.
+
+    Args:
+        solver: "newton", "lbfgs", "mm" (Hunter 2004), or "auto": Newton unless its matrices would cost more.
+        ridge: ridge / 2 times the sum of squared scores (or coefficients) is taken from the log-likelihood.
+        prior: every item beats, and loses to, an item of the prior's own this many times. It makes all worths finite
+            and draws them together; 0.5 is customary. 0: none.
+        unranked: items that a ballot leaves out are "ignore"d, or tied "last".
+        on_infinite: where the maximum likelihood estimate does not exist, an "error" names the items that are to blame,
+            or these are left out ("drop") with a warning.
+        tol: largest gradient at the maximum, in standard errors.
+        max_iter: of the solver.
+
+    Attributes:
+        items_: the names of the items, dropped_items_: of those left out.
+        scores_: log-worths, with mean zero; worths_: with sum one; rank_: from 1.
+        covariance_, standard_errors_: of the scores (of deviations from their mean). Computed when first asked for.
+        coef_, coef_standard_errors_: with item features, scores are X @ coef_.
+        log_likelihood_, null_log_likelihood_ (all worths equal), aic_, bic_, n_parameters_, n_ballots_.
+        converged_, n_iter_, solver_, residual_ (the largest gradient, in standard errors).
+
+    >>> model = RankAggregator().fit([["ale", "beer", "cider"], ["beer", {"ale", "cider"}], ["cider", "ale"]])
+    >>> model.items_, model.worths_.round(3)
+    (['ale', 'beer', 'cider'], array([0.219, 0.61 , 0.171]))
+    >>> model.predict_proba([["beer", "ale"], ["beer", {"ale", "cider"}]]).round(3)
+    array([0.736, 0.61 ])
+    """
+
+    def __init__(
+        self,
+        *,
+        solver: str = "auto",
+        ridge: float = 0.0,
+        prior: float = 0.0,
+        unranked: str = "ignore",
+        on_infinite: str = "error",
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+    ) -> None:
+        self.solver = solver
+        self.ridge = ridge
+        self.prior = prior
+        self.unranked = unranked
+        self.on_infinite = on_infinite
+        self.tol = tol
+        self.max_iter = max_iter
+
+    # Fitting
+
+    def fit(self, ballots: Any, y: None = None, *, X: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002
+        """Estimate the worths.
+
+        Args:
+            ballots: `Ballots`; or a sequence of rankings, each a sequence of items, best first, in which a set, list or
+                tuple is a tier (so pairs are (winner, loser)); or a 2-D array with a ranking in each row; or a
+                `RankingData` whose ids are the items and whose lists are ballots (from `plackett.data.from_frame`).
+            y: nothing; scikit-learn has it.
+            X: features of the items, (items, features), in the order of the names: scores are then X @ coef_.
+            sample_weight: how often each ballot was cast, times its own weight.
+
+        Ballots without two tiers, and those of weight 0, say nothing and are left out.
+        """
+        self._check_parameters(X)
+        ballots = self._read(ballots, sample_weight)
+        features = None if X is None else _check_features(X, len(ballots.names))
+        rankings = prepare(ballots)
+        if len(rankings) == 0:
+            raise ValueError("ballots must rank at least one item above another, got none of weight above 0 that does")
+        self.dropped_items_: list[Any] = []
+        if not (self.ridge or self.prior):
+            ballots, rankings = self._with_maximum(ballots, rankings, features)
+        self.items_ = list(ballots.names)
+        n = len(self.items_)
+        objective = Objective(with_ghost(rankings, self.prior) if self.prior else rankings, features, self.ridge)
+        self.solver_ = choose(objective) if self.solver == "auto" else self.solver
+        solution = solve(objective, self.solver_, self.tol, self.max_iter)
+        self._objective: Objective | None = objective
+        self._parameters = solution.parameters
+        scores = objective.scores(solution.parameters)[:n]
+        self.scores_ = scores - scores.mean()
+        if features is not None:
+            self.coef_ = solution.parameters
+            self.coef_standard_errors_ = np.sqrt(np.diag(objective.covariance(self.coef_)))
+            self.n_features_in_ = features.shape[1]
+        self.residual_, self.n_iter_, self.converged_ = solution.residual, solution.steps, solution.converged
+        data = Objective(rankings)
+        self.log_likelihood_ = data.log_likelihood(self.scores_)
+        self.null_log_likelihood_ = data.log_likelihood(np.zeros(n))
+        self.n_parameters_ = n - 1 if features is None else features.shape[1]
+        self.n_ballots_ = float(rankings.weights.sum())
+        self._covariance: Floats | None = None
+        return self
+
+    def _check_parameters(self, X: Any) -> None:
+        for name, choices in (
+            ("solver", SOLVERS),
+            ("unranked", ("ignore", "last")),
+            ("on_infinite", ("error", "drop")),
+        ):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+        for name in ("ridge", "prior", "tol"):
+            value = getattr(self, name)
+            if not 0.0 <= value < math.inf:
+                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+        check_positive("max_iter", self.max_iter)
+        if self.solver == "mm" and (self.ridge or X is not None):
+            raise ValueError(
+                "solver 'mm' takes neither ridge nor X: choose another solver, or a prior in place of ridge"
+            )
+        if self.prior and X is not None:
+            raise ValueError("prior must be 0 with item features X: use ridge")
+
+    def _read(self, ballots: Any, sample_weight: Any) -> Ballots:
+        ballots = as_ballots(ballots)
+        names = ballots.names
+        if len(names) < 2:
+            raise ValueError(f"ballots must be about at least two items, got {len(names)}")
+        if len(set(names)) < len(names):
+            doubled = next(name for name in names if list(names).count(name) > 1)
+            raise ValueError(f"names of items must be different, got {doubled!r} twice")
+        if sample_weight is not None:
+            own = check_weights(ballots.weights, len(ballots))
+            ballots = replace(ballots, weights=own * check_weights(sample_weight, len(ballots)))
+        read: Ballots = ballots.complete() if self.unranked == "last" else ballots
+        return read
+
+    def _with_maximum(self, ballots: Ballots, rankings: Rankings, features: Floats | None) -> tuple[Ballots, Rankings]:
+        """Ballots over items whose likelihood has a maximum."""
+        found = connectivity(rankings)
+        if found.kept.all():
+            return ballots, rankings
+        if features is not None:
+            if is_separated(rankings, features):
+                raise ValueError(
+                    "the maximum likelihood estimate does not exist: some combination of the columns of X agrees with "
+                    "every ballot. Use ridge above 0, or fewer features"
+                )
+            return ballots, rankings
+        if self.on_infinite == "error" or found.kept.sum() < 2:
+            raise NoMaximumError(found, ballots.names)
+        warnings.warn(f"left out are items {found.describe(ballots.names)}", stacklevel=3)
+        self.dropped_items_ = found.left_out(ballots.names)
+        ballots = restrict(ballots, found.kept)
+        return ballots, prepare(ballots)
+
+    # What follows from scores
+
+    @property
+    def worths_(self) -> Floats:
+        return inference.worths_of(self._fitted())
+
+    @property
+    def rank_(self) -> npt.NDArray[np.int64]:
+        scores = self._fitted()
+        return 1 + np.searchsorted(np.sort(-scores), -scores)
+
+    def _fitted(self) -> Floats:
+        check_is_fitted(self, "scores_")
+        return np.asarray(self.scores_)
+
+    @property
+    def covariance_(self) -> Floats:
+        """(items, items). With a ridge or prior that of the posterior, by Laplace's approximation."""
+        self._fitted()
+        if self._covariance is None:
+            if self._objective is None:
+                raise ValueError(f"the covariance of more than {_MOST_SAVED:,} items is not saved: fit the model again")
+            found = self._objective.covariance(self._parameters)
+            if self._objective.X is not None:
+                found = self._objective.X @ found @ self._objective.X.T
+            n = len(self.items_)
+            found = found[:n, :n]
+            found = found - found.mean(axis=0)
+            self._covariance = found - found.mean(axis=1, keepdims=True)
+        return self._covariance
+
+    @property
+    def standard_errors_(self) -> Floats:
+        return np.sqrt(np.diag(self.covariance_))
+
+    @property
+    def aic_(self) -> float:
+        self._fitted()
+        return 2.0 * self.n_parameters_ - 2.0 * self.log_likelihood_
+
+    @property
+    def bic_(self) -> float:
+        self._fitted()
+        return math.log(self.n_ballots_) * self.n_parameters_ - 2.0 * self.log_likelihood_
+
+    # Inference
+
+    def score_intervals(self, confidence: float = 0.95) -> inference.Intervals:
+        """Of the scores: the difference of an item from the mean."""
+        reach = inference.check_confidence(confidence) * self.standard_errors_
+        return inference.Intervals(self.scores_ - reach, self.scores_ + reach)
+
+    def worth_intervals(self, confidence: float = 0.95) -> inference.Intervals:
+        """Of the worths, within 0 and 1."""
+        return inference.worth_intervals(self._fitted(), self.covariance_, confidence)
+
+    def rank_intervals(
+        self,
+        confidence: float = 0.95,
+        *,
+        samples: int = 5000,
+        random_state: int | np.random.Generator | None = None,
+    ) -> inference.Intervals:
+        """Of the places: simulated from the normal distribution that the scores have in the limit of many ballots."""
+        generator = np.random.default_rng(random_state)
+        check_positive("samples", samples)
+        return inference.rank_intervals(self._fitted(), self.covariance_, confidence, samples, generator)
+
+    def difference(self, first: Any, second: Any, *, confidence: float = 0.95) -> inference.Difference:
+        """The score of one item less that of another, with its standard error, interval and p value."""
+        i, j = (self._number(name) for name in (first, second))
+        if i == j:
+            raise ValueError(f"first and second must be different items, got {first!r} twice")
+        return inference.difference(self.scores_, self.covariance_, i, j, confidence)
+
+    def quasi_variances(self) -> inference.QuasiVariances:
+        """One variance an item, for comparing any two: Var(score_i - score_j) is about their sum."""
+        self._fitted()
+        return inference.quasi_variances(self.covariance_)
+
+    def likelihood_ratio_test(self, restricted: RankAggregator | None = None) -> inference.LikelihoodRatio:
+        """Against a model of the same ballots with fewer parameters that this one contains; None: all worths equal."""
+        self._fitted()
+        null, parameters = self.null_log_likelihood_, 0
+        if restricted is not None:
+            check_is_fitted(restricted, "scores_")
+            null, parameters = restricted.log_likelihood_, restricted.n_parameters_
+            if not math.isclose(restricted.null_log_likelihood_, self.null_log_likelihood_, rel_tol=1e-9):
+                raise ValueError("restricted must be fitted to the same ballots, got a model of others")
+        if self.ridge or self.prior or (restricted is not None and (restricted.ridge or restricted.prior)):
+            raise ValueError("likelihood-ratio tests need maximum likelihood: ridge and prior must be 0")
+        if parameters >= self.n_parameters_:
+            raise ValueError(f"restricted must have fewer than {self.n_parameters_} parameters, got {parameters}")
+        return inference.likelihood_ratio(null, self.log_likelihood_, self.n_parameters_ - parameters)
+
+    # Using the model
+
+    def predict_log_proba(self, rankings: Any, *, unranked: str = "ignore") -> Floats:
+        """log of `predict_proba`."""
+        scores = self._fitted()
+        ballots = as_ballots(rankings, self.items_)
+        if unranked not in ("ignore", "last"):
+            raise ValueError(f"unranked must be one of ignore, last, got {unranked!r}")
+        ballots = ballots.complete() if unranked == "last" else ballots
+        prepare(ballots)  # for its checks
+        return np.asarray(partition_log_likelihood(scores[ballots.items], ballots.labels, offsets=ballots.offsets))
+
+    def predict_proba(self, rankings: Any, *, unranked: str = "ignore") -> Floats:
+        """The probability of each ranking, in any form that `fit` takes.
+
+        (a, b) is a before b; ({a, b}, {c, d}) is both of the first before both of the second; with unranked="last",
+        [a] is a first of all, and [{a, b}] that they take the first two places.
+        """
+        return np.exp(self.predict_log_proba(rankings, unranked=unranked))
+
+    def sample(
+        self, n: int, *, top: int | None = None, random_state: int | np.random.Generator | None = None
+    ) -> npt.NDArray[Any]:
+        """n rankings drawn from the model, (n, items) names, best first; `top`: the first places only."""
+        scores = self._fitted()
+        check_positive("n", n)
+        places = len(scores) if top is None else min(check_positive("top", top), len(scores))
+        utilities = scores + np.random.default_rng(random_state).gumbel(size=(n, len(scores)))
+        names = np.empty(len(scores), object)
+        names[:] = self.items_
+        return names[np.argsort(-utilities, axis=1)[:, :places]]
+
+    def summary(self, *, confidence: float = 0.95, random_state: int | np.random.Generator | None = 0) -> WorthSummary:
+        """A table of all items, best first, with intervals; `print` shows it."""
+        worths, ranks = self.worths_, self.rank_
+        low, high = self.worth_intervals(confidence)
+        rank_low, rank_high = self.rank_intervals(confidence, random_state=random_state)
+        errors = self.standard_errors_
+        rows = [
+            WorthRow(
+                rank=int(ranks[i]),
+                item=self.items_[i],
+                worth=float(worths[i]),
+                worth_low=float(low[i]),
+                worth_high=float(high[i]),
+                score=float(self.scores_[i]),
+                standard_error=float(errors[i]),
+                rank_low=int(rank_low[i]),
+                rank_high=int(rank_high[i]),
+            )
+            for i in np.argsort(-self.scores_, kind="stable")
+        ]
+        facts = {
+            "ballots": self.n_ballots_,
+            "log-likelihood": self.log_likelihood_,
+            "AIC": self.aic_,
+            "BIC": self.bic_,
+            "left out": self.dropped_items_,
+        }
+        return WorthSummary(rows, confidence, facts)
+
+    def plot(self, path: Any = None, *, confidence: float = 0.95, top: int | None = 100) -> Any:
+        """Worths of the best `top` items with intervals as a matplotlib Figure, saved if a path is given."""
+        return worth_figure(self.summary(confidence=confidence), path, top=top)
+
+    def _number(self, name: Any) -> int:
+        self._fitted()
+        try:
+            return self.items_.index(name)
+        except ValueError:
+            raise ValueError(f"an item must be one of the model's {len(self.items_)}, got {name!r}") from None
+
+    # On disk
+
+    def _save_state(self, folder: Path) -> dict[str, Any]:
+        names = self.items_ + self.dropped_items_
+        if not all(isinstance(name, str | int | float) for name in names):
+            raise ValueError("items must be texts or numbers for the model to be saved")
+        arrays = {"scores": self.scores_}
+        if len(self.items_) <= _MOST_SAVED:
+            arrays["covariance"] = self.covariance_
+        if hasattr(self, "coef_"):
+            arrays |= {"coef": self.coef_, "coef_standard_errors": self.coef_standard_errors_}
+        np.savez(folder / _ARRAYS, **arrays)
+        return {
+            "items": self.items_,
+            "dropped_items": self.dropped_items_,
+            **{name: getattr(self, f"{name}_") for name in _FACTS},
+        }
+
+    def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
+        with np.load(folder / _ARRAYS) as arrays:
+            self.scores_ = arrays["scores"]
+            self._covariance = arrays.get("covariance")
+            if "coef" in arrays:
+                self.coef_, self.coef_standard_errors_ = arrays["coef"], arrays["coef_standard_errors"]
+        self._objective = None
+        self.items_, self.dropped_items_ = state["items"], state["dropped_items"]
+        for name in _FACTS:
+            setattr(self, f"{name}_", state[name])
+
+
+_FACTS = (
+    "log_likelihood", "null_log_likelihood", "n_parameters", "n_ballots", "converged", "n_iter", "solver", "residual",
+)  # fmt: skip
+
+
+def _check_features(X: Any, items: int) -> Floats:
+    """Features of items as deviations from their mean: a constant changes nothing."""
+    features = np.asarray(X, np.float64)
+    if features.ndim != 2 or features.shape[0] != items or features.shape[1] == 0:
+        raise ValueError(f"X must have a row of features for each of the {items} items, got shape {features.shape}")
+    check_finite("X", features)
+    return np.asarray(features - features.mean(axis=0))

@@ -1,0 +1,135 @@
+"""CoordinateAscentRanker: a linear score that maximises a metric directly."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from plackett.estimators.base import ListedRows
+from plackett.estimators.linear import LinearModel, metric_of
+from plackett.linear.coordinate_ascent import ascend, place_metric
+from plackett.linear.features import Floats, scaled_features
+from plackett.lists import check_positive
+
+
+class CoordinateAscentRanker(LinearModel):
+    """A linear score w^T x whose weights maximise a metric of the training lists, one weight at a time.
+
+    Each weight goes to the best of all its values, which is found exactly: from the points where the order of a list
+    changes. The ends of several ascents, from different starts, are compared; the first start weighs all features
+    alike, the others are random directions.
+
+    Args:
+        objective: the metric: ndcg, err, map, mrr, p or recall, with a cut-off as in "ndcg@10" or without, tau-b or
+            tau-x. Gains, thresholds and grades are the defaults of `plackett.metrics`.
+        n_restarts: how many ascents.
+        max_sweeps: over all features, in each ascent.
+        tol: an ascent ends when a sweep gains less.
+        penalty: what a move must gain for each radian that the weight vector turns.
+        standardise: start from features divided by their standard deviation within lists, and measure moves there;
+            `coef_` is on the scale of X all the same.
+        eval_metric: metrics of the `eval_set`.
+        query_column: for DataFrames, the column that says which list a row belongs to.
+        random_state: of the starts and the order of features.
+
+    Attributes:
+        coef_: the weights; objective_value_: the metric of the training lists;
+        restart_values_: that of the end of each ascent; n_iter_: sweeps to the weights chosen;
+        evals_result_: the metrics of evaluation sets at the weights chosen.
+    """
+
+    def __init__(
+        self,
+        objective: str = "ndcg@10",
+        *,
+        n_restarts: int = 5,
+        max_sweeps: int = 25,
+        tol: float = 1e-4,
+        penalty: float = 0.0,
+        standardise: bool = True,
+        eval_metric: str | Sequence[str] = "ndcg@10",
+        query_column: Any = None,
+        random_state: int | np.random.Generator | None = None,
+    ) -> None:
+        self.objective = objective
+        self.n_restarts = n_restarts
+        self.max_sweeps = max_sweeps
+        self.tol = tol
+        self.penalty = penalty
+        self.standardise = standardise
+        self.eval_metric = eval_metric
+        self.query_column = query_column
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True  # labels are grades
+        return tags
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        eval_set: Any = None,
+    ) -> Self:
+        """Fit to rows with labels.
+
+        Args:
+            X, y: features and labels, higher is better; or X a RankingData.
+            qid, group: the list of each row, in any order, or sizes of consecutive lists. Neither: one list, with a
+                warning.
+            sample_weight: one per row, constant within a list.
+            eval_set: RankingData, (X, y, qid) or a list of them. Of all sweeps the one is kept that is best by the
+                first metric of the first set; without a set, by the objective on the training lists.
+        """
+        for name, value in (("tol", self.tol), ("penalty", self.penalty)):
+            if not isinstance(value, int | float | np.number) or not 0.0 <= value < np.inf:
+                raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
+        sweeps = check_positive("max_sweeps", self.max_sweeps)
+        rows = self._training_rows(X, y, qid, group, sample_weight)
+        evaluation = list(self._evaluation_rows(eval_set))
+        metric = place_metric(self.objective, rows.labels, rows.offsets, rows.weights)
+        features, scale, varies = scaled_features(rows.X, rows.offsets, standardise=self.standardise)
+        generator = np.random.default_rng(self.random_state)
+        self.restart_values_ = []
+        best = -np.inf
+        for number in range(check_positive("n_restarts", self.n_restarts)):
+            start = varies * (generator.standard_normal(len(scale)) if number else 1.0)
+            ascent = ascend(metric, features, varies, rows.offsets, start, generator, self.penalty)
+            value, converged = metric_of(self.objective, rows, features @ start), False
+            for sweep, weights in enumerate(islice(ascent, sweeps), 1):
+                before, value = value, metric_of(self.objective, rows, features @ weights)
+                converged = value - before < self.tol
+                coef = weights / scale
+                merit = self._merit(evaluation, coef, value)
+                if merit > best:
+                    best, self.coef_, self.n_iter_, self.objective_value_ = merit, coef, sweep, value
+                if converged:
+                    break
+            self.restart_values_.append(value)
+            if not converged:
+                warnings.warn(
+                    f"ascent {number + 1} still gained {value - before:.1e} in sweep {sweeps}: raise max_sweeps or tol",
+                    ConvergenceWarning,
+                    stacklevel=2,
+                )
+        self.evals_result_ = self._evaluate(evaluation, self.coef_)
+        return self
+
+    def _merit(self, evaluation: list[tuple[str, ListedRows]], coef: Floats, value: float) -> float:
+        """What sweeps are compared by."""
+        if not evaluation:
+            return value
+        found = self._evaluate(evaluation[:1], coef)
+        return next(iter(next(iter(found.values())).values()))
+
+    _STATE = ("n_iter_", "objective_value_", "restart_values_", "evals_result_")

@@ -1,0 +1,275 @@
+"""What the neural estimators share: training with their parameters, networks on disk and in ONNX."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from plackett.errors import DataError, MissingDependencyError
+from plackett.estimators.saved import SavedModel, hash_of
+from plackett.fingerprint import fingerprint
+from plackett.lists import check_positive
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from plackett.training import History
+
+_WEIGHTS = "weights.safetensors"
+_SET_BY_TRAINING = {
+    "scores", "labels", "indices", "offsets", "where", "weights", "reduction", "generator", "negatives",
+}  # fmt: skip
+# Parameters that do not change what is learned: a checkpoint may be taken up with others.
+_FREE_PARAMETERS = ("progress", "device", "compile", "n_jobs")
+
+
+def import_torch(what: str) -> Any:
+    try:
+        import safetensors  # noqa: F401
+        import torch
+    except ImportError:
+        raise MissingDependencyError("torch", "neural", what) from None
+    return torch
+
+
+def check_objective_options(
+    objective: str, function: Callable[..., Any], options: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Options of a loss that are free to choose."""
+    known = sorted(set(inspect.signature(function).parameters) - _SET_BY_TRAINING)
+    unknown = sorted(set(options or {}) - set(known))
+    if unknown:
+        raise ValueError(
+            f"objective_options of {objective} must be among {', '.join(known) or 'none'}, got {', '.join(unknown)}"
+        )
+    return dict(options or {})
+
+
+class NeuralEstimator(SavedModel):
+    """Parameters of the training loop, and an ensemble of networks.
+
+    Attributes:
+        networks_: the members; history_: a `plackett.training.History` with a row an epoch; best_epoch_: the epoch that
+        was best on validation; learning_rate_: the rate that was chosen.
+    """
+
+    epochs: int
+    optimizer: str
+    learning_rate: Any
+    weight_decay: float
+    schedule: str
+    warmup: float
+    clip_norm: float | None
+    early_stopping_rounds: int | None
+    eval_metric: str | Sequence[str]
+    validation_fraction: float | None
+    ensemble: int
+    precision: str
+    compile: bool
+    device: str
+    optimizer_options: dict[str, Any] | None
+    random_state: int | None
+    progress: bool
+
+    networks_: list[nn.Module]
+    history_: History
+    best_epoch_: int | None
+    learning_rate_: float
+
+    @property
+    def _seed(self) -> int:
+        state = self.random_state
+        if state is not None and (isinstance(state, bool) or not isinstance(state, int | np.integer) or state < 0):
+            raise ValueError(f"random_state must be a whole number of at least 0, or None, got {state!r}")
+        return int(state or 0)
+
+    @property
+    def _metrics(self) -> list[str]:
+        names = [self.eval_metric] if isinstance(self.eval_metric, str) else list(self.eval_metric)
+        if not names:
+            raise ValueError("eval_metric must name at least one metric, got none")
+        return names
+
+    def _device(self) -> torch.device:
+        torch = import_torch(type(self).__name__)
+        if self.device == "auto":
+            accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+            return torch.device("cpu") if accelerator is None else torch.device(accelerator)
+        try:
+            device = torch.device(self.device)
+            torch.empty(0, device=device)  # that it is there
+        except (RuntimeError, TypeError, AssertionError) as error:
+            raise ValueError(f"device must be 'auto' or a device of torch, got {self.device!r}: {error}") from None
+        return device
+
+    def _held_out(self, count: int, what: str) -> tuple[Any, Any]:
+        """Numbers to train on and to validate with, by `validation_fraction`; ascending."""
+        share = self.validation_fraction
+        if not isinstance(share, float) or not 0.0 < share < 1.0:
+            raise ValueError(f"validation_fraction must be a number between 0 and 1, or None, got {share!r}")
+        held = round(share * count)
+        if held < 1 or held >= count:
+            raise ValueError(f"validation_fraction={share} of {count} {what} leaves nothing on one side")
+        order = np.random.default_rng([self._seed, 1]).permutation(count)
+        return np.sort(order[held:]), np.sort(order[:held])
+
+    def _train(
+        self,
+        make_task: Callable[[int], Any],
+        data: Sequence[Any],
+        *,
+        has_validation: bool,
+        checkpoint: str | os.PathLike[str] | None,
+        checkpoint_every: float,
+        resume: bool,
+        callbacks: Sequence[Any],
+    ) -> None:
+        from plackett.training import Settings, train_members
+        from plackett.training.search import check_rates
+
+        rates = check_rates(self.learning_rate)
+        if not has_validation and (self.early_stopping_rounds is not None or len(rates) > 1):
+            name = "early_stopping_rounds" if self.early_stopping_rounds is not None else "learning_rate as a list"
+            raise ValueError(f"{name} needs an eval_set or validation_fraction, got neither")
+        settings = Settings(
+            epochs=self.epochs,
+            optimizer=self.optimizer,
+            learning_rate=rates[0],
+            weight_decay=self.weight_decay,
+            schedule=self.schedule,
+            warmup=self.warmup,
+            clip_norm=self.clip_norm,
+            patience=self.early_stopping_rounds,
+            precision=self.precision,
+            seed=self._seed,
+            progress=self.progress,
+            optimizer_options=dict(self.optimizer_options or {}),
+        )
+        parameters = {
+            name: re.sub(r" at 0x[0-9a-f]+", "", str(value))  # functions are known by name: the next process moves them
+            for name, value in self.get_params(deep=False).items()
+            if name not in _FREE_PARAMETERS
+        }
+        trained = train_members(
+            make_task,
+            settings,
+            rates=rates,
+            members=check_positive("ensemble", self.ensemble),
+            folder=None if checkpoint is None else Path(checkpoint),
+            every=checkpoint_every,
+            of="" if checkpoint is None else fingerprint([parameters, *data]),
+            resume=resume,
+            callbacks=callbacks,
+        )
+        self.networks_ = trained.networks
+        self.history_ = trained.history
+        self.best_epoch_ = trained.best_epoch
+        self.learning_rate_ = trained.rate
+
+    # Models on disk
+
+    def _make_network(self) -> nn.Module:
+        """A network of the shape that the data and the parameters say, on the CPU."""
+        raise NotImplementedError
+
+    def _other_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What was fitted beside the networks: tensors, and what goes into the description."""
+        raise NotImplementedError
+
+    def _set_other_state(self, tensors: dict[str, Any], about: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _save_state(self, folder: Path) -> dict[str, Any]:
+        from plackett.training.checkpoints import with_prefix, write_tensors
+
+        tensors, about = self._other_state()
+        for number, network in enumerate(self.networks_):
+            tensors |= with_prefix(str(number), network.state_dict())
+        write_tensors(folder / _WEIGHTS, tensors, {})
+        return {
+            "sha256": hash_of(folder / _WEIGHTS),
+            "members": len(self.networks_),
+            "about": about,
+            # NaN, of what could not be measured, is no JSON.
+            "history": [{name: None if v != v else v for name, v in row.items()} for row in self.history_],
+            "best_epoch": self.best_epoch_,
+            "learning_rate": self.learning_rate_,
+        }
+
+    def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
+        import_torch(type(self).__name__)
+        from plackett.training import History
+        from plackett.training.checkpoints import read_tensors, under
+
+        path = folder / _WEIGHTS
+        if not path.is_file() or hash_of(path) != state["sha256"]:
+            raise DataError(
+                "the weights are not those that were saved: cut off, changed, or of another model",
+                file=str(path),
+                remedy="Write the model anew",
+            )
+        tensors, _ = read_tensors(path)
+        device = self._device()
+        self.networks_ = []
+        try:
+            self._set_other_state(tensors, state["about"])
+            for number in range(state["members"]):
+                network = self._make_network()
+                network.load_state_dict(under(str(number), tensors))
+                self.networks_.append(network.to(device).eval())
+        except (RuntimeError, ValueError) as error:
+            raise DataError(f"the weights do not fit the description ({error})", file=str(path)) from error
+        self.history_ = History(
+            [{name: np.nan if v is None else v for name, v in row.items()} for row in state["history"]]
+        )
+        self.best_epoch_, self.learning_rate_ = state["best_epoch"], state["learning_rate"]
+
+    def _export(self, path: str | os.PathLike[str], module: nn.Module, example: Any, output: str) -> None:
+        """`module` of one 2-D input, whose number of rows is free, as an ONNX file: whole, or not at all."""
+        check_is_fitted(self, "networks_")
+        torch = import_torch("export_onnx")
+        try:
+            import onnx  # noqa: F401
+            import onnxscript  # noqa: F401
+        except ImportError:
+            raise MissingDependencyError("onnx", "onnx", "export_onnx") from None
+        from plackett.data.files import atomic_path
+
+        with atomic_path(path) as temporary, _quiet_exporter():
+            torch.onnx.export(
+                module.cpu().eval(),
+                (example,),
+                temporary,
+                input_names=["features"],
+                output_names=[output],
+                dynamic_shapes=({0: torch.export.Dim("rows", min=1)},),
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """torch's exporter tells of packages it does without, and of its own use of what it calls deprecated."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    finally:
+        logger.setLevel(before)

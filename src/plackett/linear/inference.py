@@ -1,0 +1,93 @@
+"""What is known about coefficients at the optimum of a likelihood.
+
+Every direction is measured by the information about it at zero scores. Directions with none are not determined by the
+data (features that are constant in every list, or combinations of others) and are left alone. In units of the others
+the problem is round, and solvers are fast.
+
+`finish` takes Newton steps from where a solver stopped: they lead to the optimum with all digits, or show that there is
+none. Where a direction orders all lists without fault, the likelihood rises along it for ever (separation): gradient
+and curvature both fall like exp(-distance), the solver stops somewhere by its tolerance, but the Newton step, their
+ratio, does not get shorter. Or the information has vanished altogether, though at zero scores there was some.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from plackett.linear.features import Bools, Floats, largest_spread
+from plackett.linear.solvers import Problem
+
+_UNDETERMINED = 1e-10  # share of the largest information at zero; features have been scaled, or are the user's choice
+_VANISHED = 1e-9  # share of its information at zero that is left in a direction: scores are some 20 apart
+_MOST_STEPS = 20
+_LONGEST_STEP = 2.0  # in scores
+_DONE, _SHORT = 1e-9, 0.1  # changes of scores: nothing, and too little for a direction without an end
+_INVOLVED = 1e-3  # a feature's part in a direction, as a share of the largest
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """`basis`: directions in which the mean information of a list at zero scores is 1, as columns.
+
+    `undetermined`: which features take part in directions about which there is none.
+    """
+
+    basis: Floats
+    undetermined: Bools
+
+
+def natural_coordinates(problem: Problem) -> Coordinates:
+    information, axes = np.linalg.eigh(problem.information(np.zeros(problem.features)))
+    known = information > _UNDETERMINED * max(float(information[-1]), 0.0)
+    basis = axes[:, known] * np.sqrt(problem.total / information[known])
+    return Coordinates(basis, np.abs(axes[:, ~known]).max(axis=1, initial=0.0) > _INVOLVED)
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Coefficients at the optimum and their covariance, and the direction of separation, if there is one.
+
+    The covariance is infinite on the diagonal for features that are undetermined or separated, NaN beside it.
+    """
+
+    coefficients: Floats
+    covariance: Floats
+    separated: Floats | None
+
+
+def finish(problem: Problem, b: Floats, coordinates: Coordinates) -> Finish:
+    """Newton steps from b to the optimum, and the inverse of the information there."""
+    basis = coordinates.basis
+    unknown = coordinates.undetermined.copy()
+    separated = None
+    for number in range(_MOST_STEPS):
+        shares, directions = np.linalg.eigh(basis.T @ problem.information(b) @ basis / problem.total)
+        directions = basis @ directions
+        if problem.l2 == 0.0 and shares.min(initial=1.0) < _VANISHED:
+            separated = directions[:, 0]
+            break
+        step = -directions @ ((directions.T @ problem.smooth(b)[1]) / shares)
+        change = largest_spread(problem.X @ step, problem.offsets)
+        if change < _DONE:
+            break
+        if number == _MOST_STEPS - 1 and change > _SHORT:
+            separated = step
+            break
+        b = b + step * min(1.0, _LONGEST_STEP / change)
+    if separated is not None:
+        unknown |= np.abs(separated) > _INVOLVED * np.abs(separated).max()
+    covariance = (directions / (shares * problem.total)) @ directions.T
+    covariance[unknown, :] = np.nan
+    covariance[:, unknown] = np.nan
+    covariance[unknown, unknown] = np.inf
+    return Finish(b, covariance, separated)
+
+
+def covariance_of(problem: Problem, b: Floats) -> Floats | None:
+    """The inverse of the information at b; None where it is not positive: b is no strict maximum."""
+    values, axes = np.linalg.eigh(problem.information(b))
+    if values.min(initial=np.inf) <= _UNDETERMINED * values.max(initial=0.0):
+        return None
+    return np.asarray((axes / values) @ axes.T)

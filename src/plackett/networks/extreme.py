@@ -1,0 +1,122 @@
+"""Networks from sparse features to very many labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout, embedding_bag
+
+from plackett.networks.ranking import ACTIVATIONS, check_share, check_sizes, make_hidden
+
+
+class SparseRows:
+    """Rows of a CSR matrix as tensors."""
+
+    def __init__(self, matrix: Any, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+        self.shape = matrix.shape
+        self._matrix = matrix
+        self.columns = torch.from_numpy(matrix.indices.astype(np.int64)).to(device)
+        self.offsets = torch.from_numpy(matrix.indptr.astype(np.int64)).to(device)
+        self.values = torch.from_numpy(matrix.data).to(device, dtype)
+
+    def by_column(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The columns that occur; row numbers column after column, where each begins, and which entry each is."""
+        device = self.columns.device
+        entries = type(self._matrix)(
+            (np.arange(self._matrix.nnz), self._matrix.indices, self._matrix.indptr), shape=self.shape
+        ).tocsc()
+        used = np.flatnonzero(np.diff(entries.indptr))
+        arrays = (used, entries.indices, entries.indptr[used], entries.data)
+        used_, rows, starts, order = (torch.from_numpy(x.astype(np.int64)).to(device) for x in arrays)
+        return used_, rows, starts, order
+
+
+class _SparseProduct(torch.autograd.Function):
+    """rows @ weight. The gradient of the weight holds the columns that occur, nothing else, where it is sparse."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, values: Tensor, rows: SparseRows, sparse_gradient: bool) -> Tensor:
+        ctx.rows, ctx.sparse_gradient, ctx.like = rows, sparse_gradient, weight
+        ctx.save_for_backward(values)
+        return embedding_bag(
+            rows.columns, weight, rows.offsets, per_sample_weights=values, mode="sum", include_last_offset=True
+        )
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (values,) = ctx.saved_tensors
+        used, rows, starts, order = ctx.rows.by_column()
+        part = embedding_bag(rows, grad.contiguous(), starts, per_sample_weights=values[order], mode="sum")
+        shape = ctx.like.shape
+        if ctx.sparse_gradient:
+            found = torch.sparse_coo_tensor(used[None], part, shape, is_coalesced=True, check_invariants=False)
+        else:
+            found = torch.zeros(shape, dtype=part.dtype, device=part.device).index_copy_(0, used, part)
+        return found, None, None, None
+
+
+Rows = SparseRows | Tensor
+
+
+class SparseLinear(nn.Module):
+    """A linear layer over sparse rows, an embedding bag: weight (features, size) and bias. Dense rows are taken too."""
+
+    def __init__(self, width: int, size: int, sparse_gradient: bool) -> None:
+        super().__init__()
+        # Rows come with a norm of their own, whatever the number of features: the scale hangs on the size alone.
+        self.weight = nn.Parameter(torch.randn(width, size) * (0.5 / np.sqrt(size)))
+        self.bias = nn.Parameter(torch.zeros(size))
+        self.sparse_gradient = sparse_gradient
+
+    def forward(self, rows: Rows, share: float) -> Tensor:
+        """`share` of the input is dropped in training."""
+        if isinstance(rows, Tensor):
+            return dropout(rows, share, self.training) @ self.weight + self.bias
+        values = dropout(rows.values, share, self.training)
+        product: Tensor = _SparseProduct.apply(self.weight, values, rows, self.sparse_gradient)
+        return product + self.bias
+
+
+class ExtremeNetwork(nn.Module):
+    """Sparse features, hidden layers, and an output layer whose weight and bias losses take by themselves.
+
+    `forward` gives the input of the output layer; without hidden layers the scores themselves.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        labels: int,
+        sizes: Sequence[int],
+        *,
+        activation: str = "relu",
+        input_dropout: float = 0.0,
+        hidden_dropout: float = 0.0,
+        sparse_gradient: bool = False,
+    ) -> None:
+        super().__init__()
+        sizes = check_sizes(sizes)
+        self.input_dropout = check_share("input_dropout", input_dropout)
+        self.dropout = nn.Dropout(check_share("hidden_dropout", hidden_dropout))
+        rest = make_hidden(sizes[0] if sizes else labels, sizes[1:], activation, hidden_dropout)
+        self.first = SparseLinear(width, sizes[0] if sizes else labels, sparse_gradient)
+        self.activation = ACTIVATIONS[activation]()
+        self.rest = rest
+        self.output = nn.Linear(sizes[-1], labels) if sizes else None
+        if self.output is not None:
+            nn.init.zeros_(self.output.bias)
+        else:
+            nn.init.zeros_(self.first.weight)
+
+    def forward(self, rows: Rows) -> Tensor:
+        x = self.first(rows, self.input_dropout)
+        return x if self.output is None else self.rest(self.dropout(self.activation(x)))
+
+    def scores(self, rows: Rows) -> Tensor:
+        x = self(rows)
+        scores: Tensor = x if self.output is None else self.output(x)
+        return scores

@@ -1,0 +1,60 @@
+"""The best columns of scores = hidden @ weight.T + bias, found chunk by chunk: never all scores at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_NUMBERS_AT_ONCE = 1 << 22
+
+Layer = tuple[Tensor, Tensor, Tensor] | Tensor
+"""hidden (rows, features), weight (columns, features), bias (columns,); or scores (rows, columns)"""
+
+
+def top_columns(layers: Sequence[Layer], k: int) -> tuple[Tensor, Tensor]:
+    """Columns and scores of the k best, best first; the scores are the mean over layers."""
+    example = layers[0]
+    rows, columns = example.shape if isinstance(example, Tensor) else (len(example[0]), len(example[1]))
+    width = max(k, min(columns, max(1024, _NUMBERS_AT_ONCE // max(1, rows))))
+    device = example[0].device
+    best = torch.full((rows, k), -torch.inf, device=device)
+    where = torch.zeros((rows, k), dtype=torch.int64, device=device)
+    buffer = torch.empty(rows * width, device=device)
+    for first in range(0, columns, width):
+        last = min(first + width, columns)
+        scores = buffer[: rows * (last - first)].view(rows, last - first)
+        _mean_of(layers, first, last, scores)
+        # Most chunks hold nothing better than what was found: their maximum says so faster than sorting would.
+        better = torch.nonzero(scores.amax(1) > best[:, -1])[:, 0]
+        if len(better):
+            values, found = _best_of(scores[better], min(k, last - first))
+            merged = torch.cat([best[better], values], 1)
+            places = torch.cat([where[better], found + first], 1)
+            # Stable, so that of equal scores the lower column comes first.
+            order = torch.sort(merged, stable=True, dim=1, descending=True).indices[:, :k]
+            best[better], where[better] = merged.gather(1, order), places.gather(1, order)
+    return where, best
+
+
+def _best_of(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Scores and columns of the k best; of equal scores the lower column, where topk takes any."""
+    values, found = scores.topk(min(k + 1, scores.shape[1]), 1)
+    tied = torch.nonzero((values[:, 1:] == values[:, :-1]).any(1))[:, 0]
+    if len(tied):
+        in_order = torch.sort(scores[tied], stable=True, dim=1, descending=True)
+        values[tied], found[tied] = (x[:, : values.shape[1]] for x in in_order)
+    return values[:, :k], found[:, :k]
+
+
+def _mean_of(layers: Sequence[Layer], first: int, last: int, out: Tensor) -> None:
+    """The mean score of columns first to last - 1."""
+    share = 1.0 / len(layers)
+    for number, layer in enumerate(layers):
+        if isinstance(layer, Tensor):
+            (out if number else out.zero_()).add_(layer[:, first:last], alpha=share)
+        else:
+            hidden, weight, bias = layer
+            torch.addmm(out, hidden, weight[first:last].T, beta=float(number > 0), alpha=share, out=out)
+            out.add_(bias[first:last], alpha=share)

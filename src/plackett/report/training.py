@@ -1,0 +1,65 @@
+"""The history of a training as a table and as a picture."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rich.table import Table
+
+from plackett.errors import MissingDependencyError
+
+_SHOWN = 12
+_NOT_MEASURED = ("member", "learning_rate", "epoch", "rate", "seconds")
+
+
+def history_table(history: Any, rows: int = _SHOWN) -> Table:
+    """A row an epoch; of long histories the last ones and evenly spaced ones before."""
+    table = Table(title=f"{len(history)} epochs")
+    for column in history.columns:
+        table.add_column(column, justify="right")
+    count = len(history)
+    shown = sorted({round(i * (count - 1) / max(1, rows - 1)) for i in range(rows)}) if count > rows else range(count)
+    for number in shown:
+        row = history.rows[number]
+        table.add_row(*(_text(column, row.get(column)) for column in history.columns))
+    return table
+
+
+def _text(column: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:.1f}" if column == "seconds" else f"{value:.3g}" if column.endswith("rate") else f"{value:.4f}"
+
+
+def plot_history(history: Any, path: str | os.PathLike[str]) -> None:
+    """The loss above, the metrics of validation below, by epoch; a line for each member and learning rate."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependencyError("matplotlib", "report", "plot_history") from None
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for row in history:
+        parts = [f"{name.replace('_', ' ')} {row[name]:g}" for name in ("member", "learning_rate") if name in row]
+        runs.setdefault(", ".join(parts), []).append(row)
+    metrics = [name for name in history.columns if name not in (*_NOT_MEASURED, "loss")]
+    figure = Figure(figsize=(7.0, 5.5 if metrics else 3.2), layout="constrained")
+    axes = figure.subplots(1 + bool(metrics), 1, sharex=True, squeeze=False)[:, 0]
+    for name, rows in runs.items():
+        epochs = [row["epoch"] for row in rows]
+        axes[0].plot(epochs, [row["loss"] for row in rows], label=name or None)
+        for metric in metrics:
+            label = ", ".join(part for part in (metric, name) if part)
+            axes[-1].plot(epochs, [row[metric] for row in rows], label=label)
+    axes[0].set_ylabel("training loss")
+    if metrics:
+        axes[-1].set_ylabel("validation")
+        axes[-1].legend(fontsize="small")
+    if len(runs) > 1:
+        axes[0].legend(fontsize="small")
+    axes[-1].set_xlabel("epoch")
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    figure.savefig(path, dpi=150)

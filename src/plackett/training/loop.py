@@ -1,0 +1,311 @@
+"""The training loop.
+
+Everything random of a step is drawn from a seed made of (seed, epoch, step), so a training that is taken up from a
+checkpoint needs no state of generators and goes on exactly as it would have.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from plackett.lists import IntArray, check_positive
+from plackett.progress import progress_bar
+from plackett.training.checkpoints import (
+    Checkpoint,
+    Tensors,
+    optimiser_state,
+    restore_optimiser,
+    under,
+    with_prefix,
+)
+from plackett.training.history import History
+from plackett.training.optimisers import SCHEDULES, make_optimisers, rate_at
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_RANDOM = threading.Lock()
+
+
+class Task(Protocol):
+    """What is trained: a network, its batches, its loss, and what is measured of it."""
+
+    network: nn.Module
+
+    def batches(self, generator: np.random.Generator) -> Sequence[IntArray]:
+        """The batches of an epoch."""
+
+    def loss(self, batch: IntArray, generator: torch.Generator) -> tuple[Tensor, float]:
+        """The sum of weight * loss over a batch, and the sum of the weights."""
+
+    def evaluate(self) -> Mapping[str, float]:
+        """Measures of the validation sets by name, the one that decides first; empty without any."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What a callback is told after an epoch. If it returns True, the training ends."""
+
+    number: int
+    history: History
+    network: nn.Module
+
+
+Callback = Callable[[Epoch], Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train; the names are those of the estimators' parameters."""
+
+    epochs: int = 20
+    optimizer: str = "adam"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    schedule: str = "constant"
+    warmup: float = 0.0
+    clip_norm: float | None = None
+    patience: int | None = None
+    precision: str = "float32"
+    seed: int = 0
+    progress: bool = True
+    optimizer_options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_positive("epochs", self.epochs)
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
+        if self.patience is not None:
+            check_positive("early_stopping_rounds", self.patience, ", or None")
+        self._check("learning_rate", lambda rate: rate > 0, "a number above 0")
+        self._check("weight_decay", lambda decay: decay >= 0, "a number of at least 0")
+        self._check("warmup", lambda share: 0 <= share < 1, "a share from 0 to less than 1")
+        if self.clip_norm is not None:
+            self._check("clip_norm", lambda norm: norm > 0, "a number above 0, or None")
+
+    def _check(self, name: str, holds: Callable[[float], bool], expected: str) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, int | float) or not math.isfinite(value) or not holds(value):
+            raise ValueError(f"{name} must be {expected}, got {value!r}")
+
+
+@contextmanager
+def seeded(number: int, device: torch.device) -> Iterator[None]:
+    """torch's own generator, which layers and dropout use, seeded, and put back afterwards.
+
+    One thread at a time: the generator is the process's.
+    """
+    devices = [device] if device.type == "cuda" else []
+    with _RANDOM, torch.random.fork_rng(devices):
+        torch.manual_seed(number)
+        yield
+
+
+@contextmanager
+def _randomness(seed: Sequence[int], device: torch.device) -> Iterator[torch.Generator]:
+    """The randomness of a step: torch's own generator, and one for the loss."""
+    number = int(np.random.SeedSequence(list(seed)).generate_state(1, np.uint64)[0]) >> 1
+    with seeded(number, device):
+        yield torch.Generator(device).manual_seed(number)
+
+
+@dataclass
+class _Position:
+    """How far a training is: the next step of the epoch under way, and what has been gathered."""
+
+    epoch: int = 0
+    step: int = 0
+    total: float = 0.0
+    weight: float = 0.0
+    seconds: float = 0.0
+    best: float | None = None
+    best_epoch: int = 0
+    is_done: bool = False
+
+
+class _Training:
+    def __init__(self, task: Task, settings: Settings, checkpoint: Checkpoint | None) -> None:
+        self.task, self.settings, self.checkpoint = task, settings, checkpoint
+        network = task.network
+        self.device = next(network.parameters()).device
+        self.optimisers = make_optimisers(
+            network,
+            settings.optimizer,
+            settings.learning_rate,
+            settings.weight_decay,
+            settings.optimizer_options,
+        )
+        scales = settings.precision == "float16"
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=scales)
+        self.position = _Position()
+        self.history = History()
+        self.best_weights: Tensors = {}
+
+    # The state on disk
+
+    def save(self) -> None:
+        if self.checkpoint is None:
+            return
+        tensors = with_prefix("network", self.task.network.state_dict()) | with_prefix("best", self.best_weights)
+        numbers = []
+        for number, optimiser in enumerate(self.optimisers):
+            of_optimiser, plain = optimiser_state(optimiser)
+            tensors |= with_prefix(f"optimiser{number}", of_optimiser)
+            numbers.append(plain)
+        about = {"position": vars(self.position), "history": self.history.rows, "optimisers": numbers}
+        self.checkpoint.save(tensors, {**about, "scaler": self.scaler.state_dict()})
+
+    def restore(self) -> None:
+        found = None if self.checkpoint is None else self.checkpoint.load()
+        if found is None:
+            return
+        tensors, about = found
+        self.task.network.load_state_dict(under("network", tensors))
+        self.best_weights = under("best", tensors)
+        for number, optimiser in enumerate(self.optimisers):
+            restore_optimiser(optimiser, under(f"optimiser{number}", tensors), about["optimisers"][number])
+        self.position = _Position(**about["position"])
+        self.history = History(about["history"])
+        if about["scaler"]:
+            self.scaler.load_state_dict(about["scaler"])
+
+    # Steps
+
+    def step(self, batch: IntArray, done: float) -> None:
+        settings, position = self.settings, self.position
+        rate = rate_at(done, settings.learning_rate, settings.schedule, settings.warmup)
+        for optimiser in self.optimisers:
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+            optimiser.zero_grad(set_to_none=True)
+        with _randomness((settings.seed, position.epoch, position.step), self.device) as generator:
+            with torch.autocast(
+                self.device.type, PRECISIONS[settings.precision], enabled=settings.precision != "float32"
+            ):
+                total, weight = self.task.loss(batch, generator)
+            value = float(total.detach())
+            if not math.isfinite(value):
+                raise ValueError(
+                    f"the loss became {value} in epoch {position.epoch + 1}: lower learning_rate, set clip_norm, or "
+                    "look at the scale of the features"
+                )
+            if weight > 0 and total.requires_grad:
+                self.scaler.scale(total / weight).backward()
+        if weight > 0 and total.requires_grad:
+            self._move()
+        position.total += value
+        position.weight += weight
+        position.step += 1
+
+    def _move(self) -> None:
+        for optimiser in self.optimisers:
+            self.scaler.unscale_(optimiser)
+        if self.settings.clip_norm is not None:
+            clip_gradients(self.task.network, self.settings.clip_norm)
+        # torch's AdaGrad makes sparse tensors without a word on their checks, and then warns that nobody said one.
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+            for optimiser in self.optimisers:
+                self.scaler.step(optimiser)
+        self.scaler.update()
+
+    def finish_epoch(self, seconds: float) -> None:
+        """Measure, note it, and keep the weights if they are the best so far."""
+        settings, position = self.settings, self.position
+        self.task.network.eval()
+        measured = dict(self.task.evaluate())
+        self.task.network.train()
+        position.seconds += seconds
+        done = (position.epoch + 1) / settings.epochs
+        self.history.rows.append(
+            {
+                "epoch": position.epoch + 1,
+                "loss": position.total / position.weight if position.weight else 0.0,
+                "rate": rate_at(min(done, 1.0), settings.learning_rate, settings.schedule, settings.warmup),
+                "seconds": position.seconds,
+                **measured,
+            }
+        )
+        value = next(iter(measured.values()), math.nan)
+        if not math.isnan(value) and (position.best is None or value > position.best):
+            position.best, position.best_epoch = value, position.epoch + 1
+            if settings.patience is not None:
+                weights = self.task.network.state_dict()
+                self.best_weights = {name: tensor.detach().clone() for name, tensor in weights.items()}
+        position.epoch += 1
+        position.step, position.total, position.weight = 0, 0.0, 0.0
+        stale = settings.patience is not None and position.epoch - position.best_epoch >= settings.patience
+        position.is_done = position.epoch >= settings.epochs or stale
+
+    def note(self) -> str:
+        """What stands beside the progress bar."""
+        if not self.history.rows:
+            return f"epoch 1 of {self.settings.epochs}"
+        row = self.history.rows[-1]
+        shown = [f"{name} {value:.4f}" for name, value in row.items() if name not in ("epoch", "rate", "seconds")]
+        return f"epoch {row['epoch']} of {self.settings.epochs}, {', '.join(shown[:2])}"
+
+
+def clip_gradients(network: nn.Module, largest: float) -> None:
+    """Scale all gradients down together where their norm is larger; sparse ones count by their values."""
+    gradients = [p.grad for p in network.parameters() if p.grad is not None]
+    values = [g.coalesce().values() if g.is_sparse else g for g in gradients]
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(v) for v in values]))
+    factor = torch.clamp(largest / (norm + 1e-12), max=1.0)
+    for gradient in gradients:
+        gradient.mul_(factor)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The history, and the best epoch by the first measure with its value; None without validation."""
+
+    history: History
+    best_epoch: int | None
+    best: float | None
+
+
+def train(
+    task: Task,
+    settings: Settings,
+    *,
+    checkpoint: Checkpoint | None = None,
+    callbacks: Sequence[Callback] = (),
+    title: str = "Training",
+) -> Outcome:
+    """Train the network of a task in place. With patience it ends with the weights of the best epoch."""
+    training = _Training(task, settings, checkpoint)
+    training.restore()
+    position, network = training.position, task.network
+    network.train()
+    with progress_bar(title, settings.epochs * 1000, settings.progress) as tell:
+        while not position.is_done:
+            start = time.perf_counter()
+            batches = task.batches(np.random.default_rng([settings.seed, position.epoch]))
+            while position.step < len(batches):
+                done = (position.epoch + position.step / len(batches)) / settings.epochs
+                tell(int(1000 * done * settings.epochs), training.note())
+                if checkpoint is not None and checkpoint.is_due:
+                    position.seconds += time.perf_counter() - start
+                    start = time.perf_counter()
+                    training.save()
+                training.step(batches[position.step], done)
+            training.finish_epoch(time.perf_counter() - start)
+            told = Epoch(position.epoch, training.history, network)
+            answers = [callback(told) for callback in callbacks]
+            position.is_done = position.is_done or any(answers)
+            if checkpoint is not None and (checkpoint.is_due or position.is_done):
+                training.save()
+    network.eval()
+    if settings.patience is not None and training.best_weights:
+        network.load_state_dict(training.best_weights)
+    return Outcome(training.history, position.best_epoch or None, position.best)

@@ -1,0 +1,310 @@
+"""Rank aggregation: likelihood and information, solvers, existence of the estimate, real data."""
+
+import itertools
+import math
+import warnings
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+from data_folder import real_data
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import enumerated_log_likelihood
+from sklearn.exceptions import ConvergenceWarning
+
+from plackett import RankAggregator, partition_derivatives, partition_log_likelihood
+from plackett.aggregation import NoMaximumError
+from plackett.aggregation.ballots import as_ballots, prepare
+from plackett.aggregation.connectivity import connectivity
+from plackett.aggregation.kernels import INFORMATION
+from plackett.aggregation.model import Objective
+from plackett.data import Ballots, load_preflib
+from plackett.data.preflib import tiers_of
+
+
+def random_ballots(rng: np.random.Generator, ballots: int, items: int, most: int, tied: float = 0.5) -> Ballots:
+    """Ballots of 2 to `most` items, neighbours tied with the given probability, weights of 1 to 3."""
+    rankings = []
+    for _ in range(ballots):
+        order = rng.permutation(items)[: rng.integers(2, most + 1)].tolist()
+        tiers: list[list[int]] = [[order[0]]]
+        for item in order[1:]:
+            if rng.random() < tied:
+                tiers[-1].append(item)
+            else:
+                tiers.append([item])
+        rankings.append(tiers)
+    made = as_ballots(rankings, names=list(range(items)))
+    return Ballots(made.items, made.labels, made.offsets, rng.integers(1, 4, ballots).astype(float), made.names)
+
+
+def connected_ballots(seed: int, ballots: int = 60, items: int = 6, most: int = 6, tied: float = 0.5) -> Ballots:
+    made = random_ballots(np.random.default_rng(seed), ballots, items, most, tied)
+    assert connectivity(prepare(made)).kept.all()
+    return made
+
+
+# The likelihood
+
+
+@given(st.integers(0, 10_000), st.floats(0.0, 0.9), st.floats(0.1, 40.0))
+def test_value_and_gradient_are_those_of_the_lists(seed: int, tied: float, spread: float) -> None:
+    rng = np.random.default_rng(seed)
+    ballots = random_ballots(rng, 5, 9, 9, tied)
+    scores = spread * rng.standard_normal(9)
+    value, gradient, information = Objective(prepare(ballots)).evaluate(scores, INFORMATION)
+    expected = partition_derivatives(scores[ballots.items], ballots.labels, offsets=ballots.offsets)
+    per_item = np.repeat(ballots.weights, np.diff(ballots.offsets))
+    assert value == pytest.approx(float(expected.value @ ballots.weights), rel=1e-11)
+    for found, parts in ((gradient, expected.gradient), (np.diag(information), expected.curvature)):
+        # Quadrature aims at 1e-12 of a probability here, and its second moments are less exact than the value.
+        np.testing.assert_allclose(found, np.bincount(ballots.items, per_item * parts, 9), atol=1e-9)
+
+
+@pytest.mark.parametrize("tiers", [[1, 1, 1, 1], [2, 1, 1], [3, 1], [1, 2, 2], [2, 3], [4, 1], [1, 3, 1]])
+def test_information_is_the_second_derivative_of_enumerated_orders(tiers: list[int]) -> None:
+    n = sum(tiers)
+    scores = np.random.default_rng(n).normal(0.0, 1.5, n)
+    labels = np.repeat(np.arange(len(tiers))[::-1], tiers)
+    ballots = as_ballots([[np.flatnonzero(labels == level).tolist() for level in range(len(tiers) - 1, -1, -1)]])
+    found = Objective(prepare(ballots)).evaluate(scores, INFORMATION).information
+    step = mp.mpf(10) ** -8
+
+    def log_p(i: int, j: int, a: int, b: int) -> Any:
+        moved = [mp.mpf(float(x)) for x in scores]
+        moved[i] += a * step
+        moved[j] += b * step
+        return enumerated_log_likelihood(moved, labels.tolist())
+
+    with mp.workdps(40):
+        for i, j in itertools.combinations(range(n), 2):
+            mixed = sum(a * b * log_p(i, j, a, b) for a in (1, -1) for b in (1, -1)) / (4 * step**2)
+            assert found[i, j] == pytest.approx(float(-mixed), abs=1e-11)
+
+
+@pytest.mark.parametrize("size", [4, 9, 40])
+def test_information_of_large_tiers(size: int) -> None:
+    rng = np.random.default_rng(size)
+    ballots = as_ballots([[list(range(3)), list(range(3, 3 + size)), [3 + size], list(range(4 + size, 10 + size))]])
+    scores = 2.0 * rng.standard_normal(10 + size)
+    objective = Objective(prepare(ballots))
+    found = objective.evaluate(scores, INFORMATION).information
+    step = 1e-4
+    for i in rng.permutation(len(scores))[:6]:
+        move = np.zeros(len(scores))
+        move[i] = step
+        slope = [objective.evaluate(scores + k * move).gradient for k in (-2, -1, 1, 2)]
+        # Differences of fourth order: step^4 and rounding / step together leave 1e-10.
+        expected = -(slope[0] - 8 * slope[1] + 8 * slope[2] - slope[3]) / (12 * step)
+        np.testing.assert_allclose(found[i], expected, atol=1e-9)
+
+
+@given(st.integers(0, 10_000), st.floats(0.1, 60.0))
+def test_information_is_a_laplacian(seed: int, spread: float) -> None:
+    rng = np.random.default_rng(seed)
+    objective = Objective(prepare(random_ballots(rng, 4, 10, 10, 0.6)))
+    scores = spread * rng.uniform(-1.0, 1.0, 10)
+    information = objective.evaluate(scores, INFORMATION).information
+    np.testing.assert_array_equal(information, information.T)
+    assert (information[~np.eye(10, dtype=bool)] <= 1e-12).all()
+    np.testing.assert_allclose(information.sum(axis=1), 0.0, atol=1e-12)
+
+
+def test_scores_far_apart() -> None:
+    """Three items 300 nats apart each, in and against the order of the ballots."""
+    scores = np.array([300.0, 0.0, -300.0])
+    objective = Objective(prepare(as_ballots([[0, 1, 2], [2, 1, 0], [[0, 2], 1], [[1, 2], 0]])))
+    value, gradient, information = objective.evaluate(scores, INFORMATION)
+    # log P is minus the gaps overcome, by rounding: 0, w_1 + w_2 - 2 w_0, w_2 - w_1, log 2 + w_1 + w_2 - 2 w_0.
+    assert value == pytest.approx(-900.0 - 300.0 - 900.0 + math.log(2.0), rel=1e-12)
+    np.testing.assert_allclose(gradient, [-4.0, 1.0, 3.0], atol=1e-12)
+    np.testing.assert_allclose(information, 0.0, atol=1e-12)
+
+
+def test_equal_ballots_are_merged() -> None:
+    ballots = as_ballots([["a", ["b", "c"]], ["a", {"c", "b"}], ["b", "a"], ["a"], ["b", "a"], [["a", "b"]], []])
+    rankings = prepare(ballots)
+    assert rankings.weights.tolist() == [2.0, 2.0]
+    assert rankings.items[: rankings.offsets[1]].tolist()[0] == 0
+    assert rankings.wins().tolist() == [2.0, 2.0, 0.0]
+
+
+# Solvers
+
+
+@pytest.mark.parametrize("tied", [0.0, 0.5])
+def test_solvers_agree(tied: float) -> None:
+    ballots = connected_ballots(1, tied=tied)
+    newton, lbfgs, mm = (RankAggregator(solver=s).fit(ballots) for s in ("newton", "lbfgs", "mm"))
+    for other in (lbfgs, mm):
+        # Gradients of 1e-6 standard errors; errors are about 0.2 here.
+        np.testing.assert_allclose(other.scores_, newton.scores_, atol=1e-6)
+    assert newton.converged_
+    assert newton.residual_ < 1e-9
+
+
+@given(st.integers(0, 10_000))
+def test_mm_never_loses(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    objective = Objective(prepare(random_ballots(rng, 12, 6, 6, 0.5)))
+    parameters = rng.standard_normal(6)
+    value, gradient, _ = objective.evaluate(parameters)
+    stepped = parameters + np.log(np.maximum(objective.wins, 1e-3) / np.maximum(objective.wins - gradient, 1e-3))
+    assert objective.log_likelihood(stepped) >= value - 1e-9
+
+
+def test_mm_of_strict_rankings_is_hunters() -> None:
+    from choix.mm import _mm_rankings
+
+    ballots = connected_ballots(3, tied=0.0)
+    parameters = np.random.default_rng(0).standard_normal(6)
+    rankings = [[item for (item,) in ballot] for ballot in tiers_of(ballots)]
+    repeated = [r for r, w in zip(rankings, ballots.weights, strict=True) for _ in range(int(w))]
+    wins, denominators = _mm_rankings(6, repeated, parameters)
+    objective = Objective(prepare(ballots))
+    found = parameters + np.log(objective.wins / (objective.wins - objective.evaluate(parameters).gradient))
+    expected = np.log(wins / denominators)  # choix computes with worths of mean score zero
+    np.testing.assert_allclose(found - found.mean(), expected - expected.mean(), atol=1e-12)
+
+
+def test_a_fit_that_does_not_converge_says_so() -> None:
+    with pytest.warns(ConvergenceWarning, match="mm did not converge in 2 steps.*raise max_iter"):
+        model = RankAggregator(solver="mm", max_iter=2).fit(connected_ballots(1))
+    assert not model.converged_
+
+
+def test_large_problems_go_to_lbfgs() -> None:
+    rng = np.random.default_rng(0)
+    n = 1500
+    ring = np.column_stack([np.arange(n), (np.arange(n) + 1) % n])
+    ballots = np.concatenate([ring, rng.integers(0, n, (6 * n, 2))])
+    model = RankAggregator().fit(ballots[ballots[:, 0] != ballots[:, 1]])
+    assert model.solver_ == "lbfgs"
+    assert model.converged_
+    newton = RankAggregator(solver="newton").fit(ballots[ballots[:, 0] != ballots[:, 1]])
+    # Errors are about 0.7 and the gradient 1e-6 of them, with a graph that is thinly connected.
+    np.testing.assert_allclose(model.scores_, newton.scores_, atol=1e-4)
+
+
+# Existence
+
+
+def falls_in_every_direction(ballots: Ballots) -> bool:
+    """Along the indicator of any set of items the likelihood goes to 0, by the likelihood itself."""
+    n = len(ballots.names)
+
+    def log_likelihood(scores: np.ndarray[Any, Any]) -> float:
+        lists = partition_log_likelihood(scores[ballots.items], ballots.labels, offsets=ballots.offsets)
+        return float(lists @ ballots.weights)
+
+    for subset in range(1, 2**n - 1):
+        direction = np.array([float(subset >> i & 1) for i in range(n)])
+        if log_likelihood(80.0 * direction) > log_likelihood(40.0 * direction) - 20.0:
+            return False
+    return True
+
+
+@given(st.integers(0, 100_000), st.integers(2, 5), st.integers(1, 7), st.sampled_from([0.0, 0.4, 0.7]))
+def test_connected_means_that_a_maximum_exists(seed: int, items: int, ballots: int, tied: float) -> None:
+    made = random_ballots(np.random.default_rng(seed), ballots, items, items, tied)
+    assert bool(connectivity(prepare(made)).kept.all()) == falls_in_every_direction(made)
+
+
+def test_ties_do_not_connect() -> None:
+    """a and b are above c and below d, and tied with each other whenever they meet: nothing compares them directly."""
+    found = connectivity(prepare(as_ballots([[["a", "b"], "c"], ["c", ["a", "b"]]])))
+    assert found.kept.all()
+    found = connectivity(prepare(as_ballots([[["a", "b"], "c"], ["c", "a"]])))
+    assert found.kept.tolist() == [True, False, True]
+    assert found.above.tolist() == [False, True, False]
+
+
+def test_who_is_to_blame_is_named() -> None:
+    core = [["a", "b"], ["b", "c"], ["c", "a"]]
+    cases = {
+        "of worth 0, for they beat none of the rest: x": [["a", "x"]],
+        "of infinite worth, for none of the rest beats them: x": [["x", "a"]],
+        "not compared with the rest: x, y": [["x", "y"]],
+    }
+    for words, more in cases.items():
+        with pytest.raises(NoMaximumError, match=words) as caught:
+            RankAggregator().fit(core + more)
+        assert "x" in caught.value.items
+        with pytest.warns(UserWarning, match=words):
+            model = RankAggregator(on_infinite="drop").fit(core + more)
+        assert model.items_ == ["a", "b", "c"]
+        assert "x" in model.dropped_items_
+        np.testing.assert_allclose(model.scores_, RankAggregator().fit(core).scores_, atol=1e-12)
+    ballots = as_ballots(core, names=["a", "b", "c", "z"])
+    with pytest.raises(NoMaximumError, match=r"on no ballot that ranks anything: z.*drop.*prior=0\.5"):
+        RankAggregator().fit(ballots)
+
+
+def test_nothing_left_to_keep() -> None:
+    with pytest.raises(NoMaximumError, match=r"No two items beat each other.*through others\. Give all.*prior=0\.5"):
+        RankAggregator(on_infinite="drop").fit([["a", "b"]])
+
+
+def test_many_items_to_blame_are_counted() -> None:
+    with pytest.raises(NoMaximumError, match="and 11 more"):
+        RankAggregator().fit([["a", "b"], ["b", "a"], *(["a", f"x{i:02}"] for i in range(21))])
+
+
+def test_a_long_chain_is_found_quickly() -> None:
+    """200,000 items, each beating the next, and the last the first: one component, found without recursion."""
+    n = 200_000
+    ring = np.column_stack([np.arange(n), (np.arange(n) + 1) % n])
+    made = as_ballots(ring)
+    assert connectivity(prepare(made)).kept.all()
+    assert connectivity(prepare(made.select(np.arange(n - 1)))).kept.sum() == 1
+
+
+# Real data
+
+
+def brute_force(ballots: Ballots, scores: np.ndarray[Any, Any]) -> float:
+    """Sum over ballots of log P, every tier but the bottom one by the sets of its items that can be left."""
+    worths = np.exp(scores)
+    total = 0.0
+    for weight, tiers in zip(ballots.weights, tiers_of(ballots), strict=True):
+        rest = 0.0
+        for place, tier in enumerate(reversed(tiers)):
+            if place > 0:
+                members = worths[tier].tolist()
+                all_before = [1.0]  # P that all of a set come before the rest, by who of it comes first
+                for subset in range(1, 2 ** len(tier)):
+                    inside = [i for i in range(len(tier)) if subset >> i & 1]
+                    ways = math.fsum(members[i] * all_before[subset ^ (1 << i)] for i in inside)
+                    all_before.append(ways / (rest + math.fsum(members[i] for i in inside)))
+                total += weight * math.log(all_before[-1])
+            rest += math.fsum(worths[tier])
+    return total
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["00001-00000001.toc", "00003-00000001.toc", "00005-00000001.toi", "00006-00000001.toc"],
+)
+def test_real_ballots_with_ties(name: str) -> None:
+    """irish, nasa, burlington, skate: at the estimate the likelihood is that of enumerated orders, and highest."""
+    ballots = load_preflib(real_data("preflib", name))
+    if len(ballots) > 500:
+        ballots = ballots.select(np.arange(500))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # items that have to be left out
+        model = RankAggregator(on_infinite="drop").fit(ballots)
+    if model.dropped_items_:
+        kept = np.isin(np.array(ballots.names), model.items_)
+        numbers = np.cumsum(kept) - 1
+        rankings = [[[numbers[i] for i in tier if kept[i]] for tier in ballot] for ballot in tiers_of(ballots)]
+        made = as_ballots([[t for t in r if t] for r in rankings], names=list(range(len(model.items_))))
+        ballots = Ballots(made.items, made.labels, made.offsets, ballots.weights, made.names)
+    expected = brute_force(ballots, model.scores_)
+    assert model.log_likelihood_ == pytest.approx(expected, rel=1e-11)
+    assert model.converged_
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        move = rng.standard_normal(len(model.scores_)) * 0.3 * model.standard_errors_
+        assert brute_force(ballots, model.scores_ + move) < expected

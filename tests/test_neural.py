@@ -1,0 +1,837 @@
+"""NeuralRanker: what it learns, the scikit-learn contract, models on disk and in ONNX, resumed training."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn
+import torch
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+
+from plackett import BoostedRanker, NeuralRanker
+from plackett.data import Ballots, RankingData, make_graded_lists, make_tiered_lists
+from plackett.errors import DataError
+from plackett.estimators import load_model, make_model
+from plackett.losses import LOSSES
+from plackett.metrics import ndcg
+from plackett.training import checkpoints as checkpoint_module
+
+SETTINGS: dict[str, Any] = {
+    "hidden_sizes": (8, 8), "epochs": 3, "batch_size": 200, "learning_rate": 0.01, "random_state": 0,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small products wait longer for each other than they take."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def data() -> RankingData:
+    return make_graded_lists(40, mean_length=15, n_features=14, random_state=0)[0]
+
+
+@pytest.fixture(scope="module")
+def other() -> RankingData:
+    return make_graded_lists(30, mean_length=15, n_features=14, random_state=1)[0]
+
+
+def weights_of(model: Any) -> list[Any]:
+    return [tensor for network in model.networks_ for tensor in network.state_dict().values()]
+
+
+def assert_same(first: Any, second: Any) -> None:
+    mine, theirs = weights_of(first), weights_of(second)
+    assert len(mine) == len(theirs) > 0
+    assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+# What it learns
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_objective_learns(name: str, data: RankingData, other: RankingData) -> None:
+    if not LOSSES[name].takes_ties:  # grades made unequal by a noise that does not change their order
+        noise = np.random.default_rng(0).random(len(data.y))
+        data = RankingData(data.X, data.y + 0.5 * noise, data.qid, data.offsets)
+    model = NeuralRanker(name, **{**SETTINGS, "epochs": 25, "scaling": "quantile"}).fit(data)
+    loss = model.history_["loss"]
+    assert loss[-1] < loss[0]
+    start = ndcg(np.zeros(len(other.y)), other.y, k=10, offsets=other.offsets)
+    assert model.score(other.X, other.y, qid=other.qid) > start + 0.1
+
+
+def test_the_linear_form_finds_the_coefficients() -> None:
+    data = make_tiered_lists(1500, tier_sizes=(1, 2, 3), coefficients=(1.0, -0.5), random_state=0)
+    options = {"hidden_sizes": (), "scaling": "none", "epochs": 20, "learning_rate": 0.05, "schedule": "linear"}
+    model = NeuralRanker(**options, random_state=0).fit(data)
+    found = model.networks_[0].output.weight.detach().numpy()[0]
+    # 1,500 lists of 6 with 5 comparisons each: standard errors of about 0.03.
+    np.testing.assert_allclose(found, [1.0, -0.5], atol=0.1)
+
+
+def test_options_reach_the_loss(data: RankingData) -> None:
+    plain, cut = (
+        NeuralRanker(**SETTINGS, objective_options=options).fit(data).history_["loss"] for options in (None, {"top": 1})
+    )
+    assert cut[0] < plain[0]
+
+
+def test_attention_uses_the_list(other: RankingData) -> None:
+    """The label says whether an item is above its list's mean: no item knows that by itself."""
+    rng = np.random.default_rng(0)
+    sizes = np.full(60, 8)
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    level = np.repeat(5.0 * rng.standard_normal(60), 8)
+    x = level + rng.standard_normal(480)
+    sign = np.repeat(rng.choice([-1.0, 1.0], 60), 8)  # which direction is better is a feature of the list alone
+    X = np.stack([x, sign], 1)
+    labels = (sign * (x - level) > 0).astype(float)
+    qid = np.repeat(np.arange(60), 8)
+    data = RankingData(X, labels, qid, offsets)
+    options = {**SETTINGS, "epochs": 30, "hidden_sizes": (16,), "attention_layers": 1, "attention_heads": 2}
+    model = NeuralRanker(**options).fit(data)
+    assert model.score(X, labels, qid=qid) > 0.9
+    order = rng.permutation(len(X))
+    shuffled = model.predict(X[order], qid=qid[order])
+    np.testing.assert_allclose(shuffled, model.predict(X, qid=qid)[order], atol=1e-4)  # single precision
+    np.testing.assert_allclose(model.predict_data(data), model.predict(X, group=sizes), atol=0)
+    assert not np.allclose(model.predict(X), model.predict(X, qid=qid))  # all rows as one list
+    del other
+
+
+def test_weightless_lists_have_no_influence(data: RankingData, rng: np.random.Generator) -> None:
+    """Neither through the loss nor through the scaling of features nor through the batches."""
+    weights = np.repeat(rng.integers(0, 3, len(data)).astype(float), np.diff(data.offsets))
+    changed = data.X.copy()
+    changed[weights == 0] = 1e3 * rng.standard_normal((int((weights == 0).sum()), 14))
+    labels = np.where(weights == 0, 7.0, data.y)
+    first = NeuralRanker(**SETTINGS).fit(data.X, data.y, qid=data.qid, sample_weight=weights)
+    second = NeuralRanker(**SETTINGS).fit(changed, labels, qid=data.qid, sample_weight=weights)
+    kept = weights > 0
+    third = NeuralRanker(**SETTINGS).fit(data.X[kept], data.y[kept], qid=data.qid[kept], sample_weight=weights[kept])
+    assert_same(first, second)
+    assert_same(first, third)
+    equal = NeuralRanker(**SETTINGS).fit(data.X[kept], data.y[kept], qid=data.qid[kept])
+    assert not torch.equal(weights_of(first)[0], weights_of(equal)[0])
+
+
+def test_weights_scale_out(data: RankingData) -> None:
+    """The loss of a batch is a weighted mean: doubling all weights changes nothing."""
+    options = {**SETTINGS, "batch_size": 10_000}
+    first, second = (
+        NeuralRanker(**options).fit(data.X, data.y, qid=data.qid, sample_weight=np.full(len(data.y), w)) for w in (1, 4)
+    )
+    for a, b in zip(weights_of(first), weights_of(second), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)  # single precision
+
+
+def test_rows_in_any_order(data: RankingData) -> None:
+    """Rows of different lists mixed, the order of lists and the order within them kept: the same model."""
+    size = np.diff(data.offsets)
+    within = np.arange(len(data.y)) - np.repeat(data.offsets[:-1], size)
+    order = np.lexsort((data.qid, within))
+    # The first rows of all lists come first, in the order of lists, which is that of their appearance.
+    assert (np.diff(order) != 1).any()
+    plain = NeuralRanker(**SETTINGS).fit(data)
+    mixed = NeuralRanker(**SETTINGS).fit(data.X[order], data.y[order], qid=data.qid[order])
+    assert_same(plain, mixed)
+    np.testing.assert_array_equal(mixed.predict(data.X[order], qid=data.qid[order]), plain.predict(data.X)[order])
+    assert plain.score(data.X, data.y, qid=data.qid) == pytest.approx(
+        mixed.score(data.X[order], data.y[order], qid=data.qid[order]), abs=1e-12
+    )
+    np.testing.assert_array_equal(
+        plain.rank(data.X[order], qid=data.qid[order]), plain.rank(data.X, qid=data.qid)[order]
+    )
+
+
+def test_predictions_do_not_hang_on_batches(data: RankingData, monkeypatch: pytest.MonkeyPatch) -> None:
+    from plackett.estimators import neural
+
+    for attention in (0, 1):
+        model = NeuralRanker(**SETTINGS, attention_layers=attention).fit(data)
+        whole = model.predict(data.X, qid=data.qid)
+        with monkeypatch.context() as patch:
+            patch.setattr(neural, "_DOCUMENTS_AT_ONCE", 20)
+            parts = model.predict(data.X, qid=data.qid)
+        np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-5)  # single precision
+
+
+class ByItem(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, 6)
+        self.second = nn.Linear(6, 6)
+        self.second.weight = self.first.weight if width == 6 else self.second.weight
+        self.last = nn.Linear(6, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.last(torch.relu(self.second(torch.relu(self.first(x)))))
+        return scores
+
+
+class ByList(nn.Module):
+    """Each item against the mean of its list."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.last = nn.Linear(width, 1)
+
+    def forward(self, x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        sizes = torch.diff(offsets)
+        number = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+        means = torch.zeros(len(sizes), x.shape[1]).index_add(0, number, x) / sizes[:, None].clamp(min=1)
+        scores: torch.Tensor = self.last(x - means[number])[:, 0]
+        return scores
+
+
+@pytest.mark.parametrize("kind", [ByItem, ByList])
+def test_own_networks(kind: Any, data: RankingData, tmp_path: Path) -> None:
+    options = {**SETTINGS, "epochs": 8, "scaling": "quantile"}
+    made = NeuralRanker(**options, network=kind).fit(data)
+    assert made.history_["loss"][-1] < made.history_["loss"][0]
+    module = kind(14)
+    before = [p.detach().clone() for p in module.parameters()]
+    model = NeuralRanker(**options, network=module).fit(data)
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))  # it was copied
+    assert_same(model, NeuralRanker(**options, network=module).fit(data))
+    assert clone(model).network is not None
+    model.save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"a network of your own, which is not stored. Give it: load\(path, network="):
+        NeuralRanker.load(tmp_path / "model")
+    for network in (module, kind):
+        again = NeuralRanker.load(tmp_path / "model", network=network)
+        np.testing.assert_array_equal(again.predict(data.X, qid=data.qid), model.predict(data.X, qid=data.qid))
+    with pytest.raises(DataError, match="do not fit"):
+        NeuralRanker.load(tmp_path / "model", network=lambda width: nn.Linear(width, 1))
+
+
+def test_tied_weights(tmp_path: Path) -> None:
+    data = make_graded_lists(10, mean_length=10, n_features=7, random_state=0)[0]
+    X = data.X[:, :6]
+    model = NeuralRanker(**SETTINGS, network=ByItem).fit(X, data.y, qid=data.qid)
+    network = model.networks_[0].module
+    assert network.first.weight is network.second.weight
+    model.save(tmp_path / "model")
+    again = NeuralRanker.load(tmp_path / "model", network=ByItem)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_validation(data: RankingData, other: RankingData) -> None:
+    model = NeuralRanker(**{**SETTINGS, "epochs": 6}, eval_metric=["ndcg@10", "tau-b"])
+    model.fit(data, eval_set=[(other.X, other.y, other.qid), data])
+    assert model.history_.columns[4:] == ["valid_0 ndcg@10", "valid_0 tau-b", "valid_1 ndcg@10", "valid_1 tau-b"]
+    assert model.history_["valid_0 ndcg@10"][-1] == pytest.approx(
+        model.score(other.X, other.y, qid=other.qid), abs=1e-12
+    )
+    assert model.best_epoch_ == int(np.argmax(model.history_["valid_0 ndcg@10"])) + 1
+    assert NeuralRanker(**SETTINGS).fit(data).best_epoch_ is None
+
+
+def test_early_stopping(data: RankingData, other: RankingData) -> None:
+    options = {**SETTINGS, "epochs": 60, "learning_rate": [1e-6, 0.05], "early_stopping_rounds": 3, "ensemble": 2}
+    model = NeuralRanker(**options).fit(data, eval_set=other)
+    assert model.learning_rate_ == 0.05
+    rows = [r for r in model.history_ if r["learning_rate"] == 0.05]
+    best = [max(r["valid ndcg@10"] for r in rows if r["member"] == member) for member in (0, 1)]
+    assert model.best_epoch_ == next(r["epoch"] for r in rows if r["valid ndcg@10"] == best[0])
+    for member in (0, 1):
+        alone = clone(model)
+        alone.fit(data, eval_set=other)
+        alone.networks_ = [alone.networks_[member]]
+        assert alone.score(other.X, other.y, qid=other.qid) == pytest.approx(best[member], abs=1e-12)
+    assert len(rows) < 120
+
+
+def test_ensembles_give_the_mean(data: RankingData) -> None:
+    both = NeuralRanker(**SETTINGS, ensemble=2).fit(data)
+    scores = [NeuralRanker(**{**SETTINGS, "random_state": seed}).fit(data).predict(data.X) for seed in (0, 1)]
+    np.testing.assert_allclose(both.predict(data.X), np.mean(scores, axis=0), rtol=1e-12)
+
+
+def test_held_out_lists(data: RankingData) -> None:
+    """Validation sees whole lists, and training does not see them."""
+    model = NeuralRanker(**SETTINGS, validation_fraction=0.25)
+    kept, held = model._held_out(len(data), "lists")
+    assert len(held) == 10
+    assert sorted([*kept, *held]) == list(range(len(data)))
+    by_hand = NeuralRanker(**SETTINGS).fit(data.select(kept), eval_set=data.select(held))
+    model.fit(data)
+    assert_same(model, by_hand)
+    assert model.history_["valid ndcg@10"] == by_hand.history_["valid ndcg@10"]
+
+
+def test_validation_without_anything_relevant(data: RankingData, tmp_path: Path) -> None:
+    """Nothing can be measured: no best epoch, and a model that can be stored."""
+    nothing = (data.X, np.zeros(len(data.y)), data.qid)
+    model = NeuralRanker(**SETTINGS, early_stopping_rounds=2).fit(data, eval_set=nothing)
+    assert np.isnan(model.history_["valid ndcg@10"]).all()
+    assert model.best_epoch_ is None
+    model.save(tmp_path / "model")
+    again = NeuralRanker.load(tmp_path / "model")
+    assert np.isnan(again.history_["valid ndcg@10"]).all()
+
+
+def test_callbacks_end_the_training(data: RankingData) -> None:
+    told = []
+    model = NeuralRanker(**{**SETTINGS, "epochs": 50})
+    model.fit(data, callbacks=[lambda epoch: told.append(epoch.history["loss"][-1]) or epoch.number == 2])
+    assert told == model.history_["loss"]
+    assert len(told) == 2
+
+
+def test_the_same_seed_gives_the_same_model(data: RankingData) -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002 (that it is left alone)
+    options = {**SETTINGS, "dropout": 0.2, "objective": "listpl"}
+    first, second = (NeuralRanker(**options).fit(data) for _ in range(2))
+    third = NeuralRanker(**{**options, "random_state": 1}).fit(data)
+    assert_same(first, second)
+    assert not torch.equal(weights_of(first)[0], weights_of(third)[0])
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert (before[1] == np.random.get_state()[1]).all()  # noqa: NPY002
+
+
+def test_two_threads_at_once(data: RankingData) -> None:
+    options = {**SETTINGS, "dropout": 0.2, "hidden_sizes": (64, 64)}
+    models = {seed: NeuralRanker(**{**options, "random_state": seed}, ensemble=4) for seed in range(2)}
+    alone = {seed: clone(model).fit(data) for seed, model in models.items()}
+    threads = [threading.Thread(target=model.fit, args=(data,)) for model in models.values()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed, model in models.items():
+        assert_same(model, alone[seed])
+
+
+# Features
+
+
+def test_missing_values_are_learned_from(rng: np.random.Generator) -> None:
+    """What is missing tells the label: only an indicator can say so."""
+    data = make_tiered_lists(150, tier_sizes=(2, 4), random_state=0)
+    X = rng.standard_normal((len(data.y), 2))
+    X[data.y == data.y.max(), 0] = np.nan
+    found = {}
+    for missing in ("mean", "indicator"):
+        options = {**SETTINGS, "epochs": 20, "missing": missing, "hidden_sizes": ()}
+        model = NeuralRanker(**options).fit(X, data.y, qid=data.qid)
+        found[missing] = model.score(X, data.y, qid=data.qid)
+    assert found["indicator"] > 0.99
+    assert found["mean"] < 0.9
+
+
+def test_kinds_of_features(data: RankingData) -> None:
+    sparse = csr_array(np.where(data.X > 0.5, data.X, 0.0))
+    model = NeuralRanker(**SETTINGS).fit(sparse, data.y, qid=data.qid)
+    np.testing.assert_array_equal(model.predict(sparse), model.predict(sparse.toarray()))
+    single = NeuralRanker(**SETTINGS).fit(data.X.astype(np.float32), data.y, qid=data.qid)
+    assert np.isfinite(single.predict(data.X.astype(np.float32))).all()
+    X = data.X.copy()
+    X[:, 0] *= 1e300
+    for scaling in ("standard", "log1p", "quantile"):
+        huge = NeuralRanker(**SETTINGS, scaling=scaling).fit(X, data.y, qid=data.qid)
+        assert np.isfinite(huge.predict(X)).all()
+
+
+def test_tables(data: RankingData, tmp_path: Path) -> None:
+    frame = pd.DataFrame(data.X, columns=[f"f{i}" for i in range(14)])
+    frame.insert(0, "query", data.qid)
+    model = NeuralRanker(**SETTINGS, query_column="query").fit(frame, data.y)
+    assert list(model.feature_names_in_) == [f"f{i}" for i in range(14)]
+    scores = model.predict(frame)
+    np.testing.assert_array_equal(scores, model.predict(frame.drop(columns="query")))
+    assert model.score(frame, data.y) == pytest.approx(ndcg(scores, data.y, k=10, qid=data.qid))
+    model.save(tmp_path / "model")
+    again = NeuralRanker.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(frame), scores)
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(frame.rename(columns={"f3": "z"}))
+    narrow = pl.DataFrame(data.X, schema=[f"f{i}" for i in range(14)])
+    np.testing.assert_array_equal(model.predict(narrow.to_pandas()), scores)
+    np.testing.assert_array_equal(model.predict(narrow), scores)
+
+
+def test_tables_hold_finite_numbers(data: RankingData) -> None:
+    frame = pd.DataFrame(data.X)
+    frame.columns = [f"f{i}" for i in range(14)]
+    for value, message in ((np.inf, "X must hold finite numbers or NaN, got infinity"), ("a", "X must hold numbers")):
+        bad = frame.astype(object)
+        bad.iloc[3, 2] = value
+        with pytest.raises(ValueError, match=message):
+            NeuralRanker(**SETTINGS).fit(bad, data.y, qid=data.qid)
+
+
+# scikit-learn
+
+
+def _expected_failures(estimator: Any) -> dict[str, str]:
+    del estimator
+    weights = "weights belong to lists: within a list they must be equal"
+    return {
+        "check_sample_weights_not_overwritten": weights,
+        "check_sample_weight_equivalence_on_dense_data": weights,
+        "check_sample_weight_equivalence_on_sparse_data": weights,
+    }
+
+
+@pytest.mark.filterwarnings("ignore:neither qid nor group")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks(
+    [NeuralRanker(epochs=2, hidden_sizes=(4,)), NeuralRanker(epochs=2, hidden_sizes=(4,), missing="error")],
+    expected_failed_checks=_expected_failures,
+)
+def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_grid_search_with_routed_lists(data: RankingData) -> None:
+    weights = np.repeat(1.0 + np.arange(len(data)) % 3, np.diff(data.offsets))
+    lists = {"qid": data.qid, "sample_weight": weights}
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = NeuralRanker(**{**SETTINGS, "epochs": 8, "scaling": "quantile"})
+        model.set_fit_request(qid=True, sample_weight=True).set_score_request(qid=True, sample_weight=True)
+        grid = {"hidden_sizes": [(), (8,)], "objective": ["partition", "listnet"]}
+        search = GridSearchCV(model, grid, cv=GroupKFold(2)).fit(data.X, data.y, **lists, groups=data.qid)
+        assert search.best_score_ > 0.3
+        found = cross_val_score(model, data.X, data.y, cv=GroupKFold(2), params={**lists, "groups": data.qid})
+        for value, (train, test) in zip(found, GroupKFold(2).split(data.X, groups=data.qid), strict=True):
+            by_hand = clone(model).fit(data.X[train], data.y[train], qid=data.qid[train], sample_weight=weights[train])
+            wanted = by_hand.score(data.X[test], data.y[test], qid=data.qid[test], sample_weight=weights[test])
+            assert value == pytest.approx(wanted, abs=1e-12)
+        pipeline = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), model).fit(data.X, data.y, **lists)
+        assert pipeline.score(data.X, data.y, **lists) > 0.3
+
+
+def test_cloning(data: RankingData) -> None:
+    model = NeuralRanker("listnet", hidden_sizes=(4,), optimizer_options={"eps": 1e-6}, random_state=5)
+    assert clone(model).get_params() == model.get_params()
+    assert not hasattr(clone(model.fit(data)), "networks_")
+    assert make_model("neural", {"epochs": 7}).epochs == 7
+
+
+# Models on disk
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"hidden_sizes": (), "scaling": "none"},
+        {"scaling": "quantile", "missing": "indicator", "ensemble": 2, "learning_rate": [1e-3, 1e-2]},
+        {"scaling": "log1p", "attention_layers": 1, "layer_norm": True, "residual": True, "validation_fraction": 0.3},
+    ],
+)
+def test_saving_and_loading(options: dict[str, Any], data: RankingData, other: RankingData, tmp_path: Path) -> None:
+    X = data.X.copy()
+    X[::5, 3] = np.nan
+    evaluation = other if options.get("ensemble") else None
+    model = NeuralRanker(**{**SETTINGS, **options}).fit(X, data.y, qid=data.qid, eval_set=evaluation)
+    for _ in range(2):  # the second time in place of the first
+        model.save(tmp_path / "model")
+    for found in (NeuralRanker.load(tmp_path / "model"), load_model(tmp_path / "model")):
+        np.testing.assert_array_equal(found.predict(X, qid=data.qid), model.predict(X, qid=data.qid))
+        assert found.history_.rows == model.history_.rows
+        assert (found.best_epoch_, found.learning_rate_) == (model.best_epoch_, model.learning_rate_)
+        assert found.n_features_in_ == 14
+        assert {k: v for k, v in found.get_params().items() if k != "hidden_sizes"} == {
+            k: v for k, v in model.get_params().items() if k != "hidden_sizes"
+        }
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
+    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["plackett.json", "weights.safetensors"]
+
+
+def test_what_is_no_model(data: RankingData, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no model"):
+        NeuralRanker.load(tmp_path)
+    with pytest.raises(DataError, match="no model"):
+        load_model(tmp_path / "nothing")
+    path = tmp_path / "model"
+    model = NeuralRanker(**SETTINGS).fit(data)
+    model.save(path)
+    with pytest.raises(DataError, match="a model of class NeuralRanker"):
+        BoostedRanker.load(path)
+    good, weights = (path / "plackett.json").read_text(), (path / "weights.safetensors").read_bytes()
+    description = json.loads(good)
+
+    def changed(**entries: Any) -> str:
+        return json.dumps({**description, **entries})
+
+    parameters, state = description["parameters"], description["state"]
+    for bad in (
+        "", "{", "[]", "{}", "null", "3", '"NeuralRanker"', "[" * 100_000, "\x00", "\xff",
+        changed(format=99), changed(format=None), changed(parameters=[]), changed(parameters={"x": 1}),
+        changed(parameters={**parameters, "hidden_sizes": 80}), changed(parameters={**parameters, "hidden_sizes": [5]}),
+        changed(parameters={**parameters, "hidden_sizes": ["x"]}),
+        changed(parameters={**parameters, "hidden_sizes": [10**15]}),
+        changed(parameters={**parameters, "scaling": "x"}), changed(parameters={**parameters, "scaling": "quantile"}),
+        changed(parameters={**parameters, "device": "nonsense"}),
+        changed(parameters={**parameters, "activation": "__import__('os').system('touch hacked')"}),
+        changed(state=None), changed(state={}), changed(state=[]), changed(state={**state, "sha256": 3}),
+        changed(state={**state, "members": 2}), changed(state={**state, "members": "x"}),
+        changed(state={**state, "about": None}), changed(state={**state, "about": {"features": 3}}),
+        changed(state={**state, "about": {**state["about"], "features": 3}}),
+        changed(state={**state, "about": {**state["about"], "features": -3}}),
+    ):  # fmt: skip
+        (path / "plackett.json").write_text(bad, encoding="latin-1")
+        for load in (NeuralRanker.load, load_model):
+            with pytest.raises(DataError):
+                load(path)
+    (path / "plackett.json").write_text(good)
+    flipped = bytearray(weights)
+    flipped[-3] ^= 1
+    for bad_weights in (b"", b"nonsense", weights[: len(weights) // 3], weights[:-1], bytes(flipped)):
+        (path / "weights.safetensors").write_bytes(bad_weights)
+        with pytest.raises(DataError, match="the weights are not those that were saved"):
+            NeuralRanker.load(path)
+    (path / "weights.safetensors").unlink()
+    with pytest.raises(DataError, match="the weights are not those that were saved"):
+        NeuralRanker.load(path)
+    with pytest.raises(DataError):
+        NeuralRanker.load(path / "plackett.json")  # a file
+    with pytest.raises(DataError):
+        load_model(path / "plackett.json")
+
+
+def test_saving_in_place_of_another(data: RankingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "occupied").mkdir()
+    first, second = (NeuralRanker(**{**SETTINGS, "random_state": seed}).fit(data) for seed in (0, 1))
+    with pytest.raises(FileExistsError, match="is not a model"):
+        first.save(tmp_path / "occupied")
+    first.save(tmp_path / "new" / "model")
+    path = tmp_path / "new" / "model"
+
+    def refuse(*arguments: Any) -> None:
+        del arguments
+        raise OSError("No space left on device")
+
+    original = Path.rename
+
+    def rename(self: Path, target: Any) -> Any:
+        if self.name.endswith(".part"):
+            raise OSError("No space left on device")
+        return original(self, target)
+
+    for place, name, function in ((checkpoint_module, "save_file", refuse), (Path, "rename", rename)):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, function)
+            with pytest.raises(OSError, match="No space left"):
+                second.save(path)
+        assert_same(NeuralRanker.load(path), first)
+        assert [p.name for p in path.parent.iterdir()] == ["model"]
+    with pytest.raises(sklearn.exceptions.NotFittedError):
+        NeuralRanker().save(tmp_path / "unfitted")
+
+
+# ONNX
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scaling": "quantile", "missing": "indicator", "ensemble": 2, "dropout": 0.2},
+        {"scaling": "log1p", "attention_layers": 1, "layer_norm": True},
+        {"scaling": "standard", "hidden_sizes": ()},
+    ],
+    ids=["quantile", "log1p", "standard"],
+)
+def test_onnx(options: dict[str, Any], data: RankingData, tmp_path: Path) -> None:
+    X = data.X.astype(np.float32)
+    X[::4, 2] = np.nan
+    model = NeuralRanker(**{**SETTINGS, **options}).fit(X, data.y, qid=data.qid)
+    model.export_onnx(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
+    wanted = model.predict(X, qid=data.qid)
+    for first, last in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+        (found,) = session.run(None, {"features": X[first:last]})
+        np.testing.assert_allclose(found, wanted[first:last], rtol=1e-5, atol=1e-5)  # single precision
+    assert model.networks_[0].training is False
+
+
+# Checkpoints
+
+
+class Cut(Exception):  # noqa: N818 (no error of the program)
+    """The training is cut short."""
+
+
+def cut_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> Any:
+    """A patch that cuts trainings short after so many steps."""
+    from plackett.training.loop import _Training
+
+    patch = monkeypatch.context()
+    original, left = _Training.step, iter(range(steps))
+
+    def step(self: Any, *arguments: Any) -> None:
+        if next(left, None) is None:
+            raise Cut
+        original(self, *arguments)
+
+    return patch, lambda p: p.setattr(_Training, "step", step)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dropout": 0.3, "early_stopping_rounds": 1, "validation_fraction": 0.3},
+        {"objective": "listpl"},
+        {"ensemble": 2, "learning_rate": [0.001, 0.01], "validation_fraction": 0.3, "epochs": 2},
+    ],
+    ids=["dropout", "random loss", "ensemble"],
+)
+def test_cut_short_at_every_step(
+    options: dict[str, Any], data: RankingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**SETTINGS, **options}
+    whole = NeuralRanker(**settings).fit(data)
+    steps = 0
+    while True:
+        place = {"checkpoint": tmp_path / str(steps), "checkpoint_every": 0.0}
+        context, apply = cut_after(monkeypatch, steps)
+        try:
+            with context as patch:
+                apply(patch)
+                model = NeuralRanker(**settings).fit(data, **place)
+            break
+        except Cut:
+            model = NeuralRanker(**settings).fit(data, **place)
+            assert_same(model, whole)
+            assert model.history_["loss"] == whole.history_["loss"]
+        steps += 1
+    assert_same(model, whole)
+    assert steps >= 6
+
+
+def test_other_trainings_are_refused(data: RankingData, other: RankingData, tmp_path: Path) -> None:
+    place = {"checkpoint": tmp_path / "state"}
+    weights = np.repeat(1.0 + np.arange(len(data)), np.diff(data.offsets))
+    first = NeuralRanker(**SETTINGS).fit(data, **place)
+    for refused in (
+        lambda: NeuralRanker(**SETTINGS).fit(other, **place),
+        lambda: NeuralRanker(**{**SETTINGS, "dropout": 0.1}).fit(data, **place),
+        lambda: NeuralRanker(**SETTINGS).fit(data, eval_set=other, **place),
+        lambda: NeuralRanker(**SETTINGS).fit(data.X, data.y, qid=data.qid, sample_weight=weights, **place),
+        lambda: NeuralRanker(**SETTINGS, network=ByItem).fit(data, **place),
+    ):
+        with pytest.raises(DataError, match="of another training"):
+            refused()
+    other_seed = NeuralRanker(**{**SETTINGS, "random_state": 1}).fit(data, **place, resume=False)
+    assert not torch.equal(weights_of(first)[0], weights_of(other_seed)[0])
+    # What changes nothing may change.
+    assert_same(NeuralRanker(**{**SETTINGS, "random_state": 1}, progress=False).fit(data, **place), other_seed)
+
+
+def test_beginning_anew(data: RankingData, tmp_path: Path) -> None:
+    calls: list[int] = []
+    for resume in (True, True, False):
+        NeuralRanker(**SETTINGS).fit(
+            data, checkpoint=tmp_path, resume=resume, callbacks=[lambda epoch: calls.append(epoch.number)]
+        )
+    assert calls == [1, 2, 3, 1, 2, 3]
+
+
+KILLED = """
+    import sys, time, torch
+    from pathlib import Path
+    from plackett import ExtremeClassifier, NeuralRanker
+    from plackett.data import make_multilabel, make_tiered_lists
+    torch.set_num_threads(1)
+    place, pause = Path(sys.argv[1]), float(sys.argv[2])
+
+    def network(width):
+        return torch.nn.Sequential(torch.nn.Linear(width, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
+
+    lists = make_tiered_lists(20, tier_sizes=(1, 2, 3), random_state=0)
+    ranker = NeuralRanker("listpl", network=network, epochs=12, batch_size=30, random_state=0)
+    rows = make_multilabel(60, 100, 20, labels_per_row=2, features_per_row=10, random_state=0)
+    wide = ExtremeClassifier(hidden_sizes=(8,), epochs=12, batch_size=16, random_state=0, sparse_gradients=True,
+                             negatives=8, validation_fraction=0.2, early_stopping_rounds=9, ensemble=2)
+    print("ready", flush=True)
+    for model, data, name in ((ranker, lists, "ranker"), (wide, rows, "wide")):
+        model.fit(data, checkpoint=place / name, checkpoint_every=0.0, callbacks=[lambda _: time.sleep(pause)])
+        model.save(place / f"{name}.model")
+"""
+
+
+def test_killed_at_ten_moments(tmp_path: Path) -> None:
+    """kill -9 at random moments, taken up each time, ends with the weights of a run that nobody killed."""
+    command = [sys.executable, "-c", textwrap.dedent(KILLED)]
+    moments = random.Random(0)  # noqa: S311 (no secret)
+    killed, (whole, parts) = 0, (tmp_path / "whole", tmp_path / "parts")
+    whole.mkdir()
+    parts.mkdir()
+    subprocess.run([*command, str(whole), "0"], check=True, stdout=subprocess.PIPE)  # noqa: S603
+    for _ in range(40):
+        process = subprocess.Popen([*command, str(parts), "0.05"], stdout=subprocess.PIPE)  # noqa: S603
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(moments.uniform(0.02, 0.3))
+        if killed < 10 and process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            killed += 1
+            process.communicate()
+            continue
+        process.communicate()
+        break
+    assert killed == 10
+    assert process.returncode == 0
+    for name in ("ranker", "wide"):
+        found, wanted = (folder / f"{name}.model" / "weights.safetensors" for folder in (parts, whole))
+        assert found.read_bytes() == wanted.read_bytes()
+
+
+def test_compiled(tmp_path: Path) -> None:
+    """torch.compile changes rounding only, and leaves the names of weights alone."""
+    code = """
+        import sys, numpy as np, torch
+        from plackett import ExtremeClassifier, NeuralRanker
+        from plackett.data import make_multilabel, make_tiered_lists
+        torch.set_num_threads(1)
+        lists = make_tiered_lists(20, random_state=0)
+        rows = make_multilabel(60, 100, 20, labels_per_row=2, features_per_row=10, random_state=0)
+        for kind, data, sizes in ((NeuralRanker, lists, (8,)), (ExtremeClassifier, rows, (8, 8))):
+            options = {"hidden_sizes": sizes, "epochs": 2, "random_state": 0, "batch_size": 40}
+            options |= {"hidden_dropout": 0.0, "input_dropout": 0.0} if kind is ExtremeClassifier else {}
+            plain, compiled = (kind(**options, compile=chosen).fit(data) for chosen in (False, True))
+            np.testing.assert_allclose(compiled.predict(data.X), plain.predict(data.X), rtol=1e-3, atol=1e-4)
+            compiled.save(sys.argv[1] + "/" + kind.__name__)
+            again = kind.load(sys.argv[1] + "/" + kind.__name__)
+            np.testing.assert_allclose(again.predict(data.X), compiled.predict(data.X), rtol=1e-5, atol=1e-5)
+        print("done")
+    """
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "c")}
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
+        capture_output=True, text=True, check=False, env=environment,
+    )  # fmt: skip
+    if "InvalidCxxCompiler" in done.stderr:
+        pytest.skip("torch.compile needs a C++ compiler")
+    assert done.returncode == 0, done.stderr
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "nonsense"}, "objective must be one of partition, topk"),
+        ({"objective_options": {"x": 1}}, "objective_options of partition must be among"),
+        ({"objective_options": {"reduction": "none"}}, "objective_options of partition must be among"),
+        ({"objective_options": {"top": 0}}, "top must be"),
+        ({"optimizer": "x"}, "optimizer must be one of adam"),
+        ({"optimizer_options": {"x": 1}}, "optimizer_options must be options of adam"),
+        ({"schedule": "x"}, "schedule must be one of constant"),
+        ({"precision": "x"}, "precision must be one of float32"),
+        ({"device": "nonsense"}, "device must be 'auto' or a device of torch"),
+        ({"device": None}, "device must be 'auto' or a device of torch"),
+        ({"device": "meta:x"}, "device must be 'auto' or a device of torch"),
+        ({"scaling": "x"}, "scaling must be one of none"),
+        ({"missing": "x"}, "missing must be one of mean"),
+        ({"activation": "x"}, "activation must be one of relu"),
+        ({"dropout": -0.1}, "dropout must be a number from 0"),
+        ({"dropout": "x"}, "dropout must be a number from 0"),
+        ({"hidden_sizes": 80}, "hidden_sizes must be a sequence"),
+        ({"hidden_sizes": (0,)}, "hidden_sizes must be a whole number"),
+        ({"attention_layers": 1, "attention_heads": 3}, "attention_heads must divide"),
+        ({"epochs": 0}, "epochs must be"),
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"ensemble": 0}, "ensemble must be"),
+        ({"learning_rate": []}, "learning_rate must be a number above 0, or a list of them"),
+        ({"learning_rate": "x"}, "learning_rate must be"),
+        ({"learning_rate": [0.1, 0.2]}, "learning_rate as a list needs an eval_set or validation_fraction"),
+        ({"early_stopping_rounds": 5}, "early_stopping_rounds needs an eval_set or validation_fraction"),
+        ({"early_stopping_rounds": 5, "eval_metric": [], "validation_fraction": 0.5}, "eval_metric must name"),
+        ({"validation_fraction": 1.5}, "validation_fraction must be a number between 0 and 1"),
+        ({"validation_fraction": 0.001}, "validation_fraction=0.001 of 40 lists leaves nothing"),
+        ({"eval_metric": "ndgc"}, "metric must be one of"),
+        ({"network": 3}, "network must be a torch module, or a function"),
+        ({"network": lambda _: 3}, "network must be a torch module, or a function"),
+        ({"network": nn.Linear(14, 2)}, "network must give one score per row"),
+        ({"query_column": "q"}, "query_column needs a DataFrame"),
+        ({"random_state": "x"}, "random_state must be a whole number of at least 0, or None"),
+        ({"random_state": -1}, "random_state must be a whole number of at least 0, or None"),
+        ({"warmup": 2}, "warmup must be"),
+        ({"weight_decay": -1}, "weight_decay must be"),
+        ({"clip_norm": 0}, "clip_norm must be"),
+    ],
+)
+def test_bad_parameters(options: dict[str, Any], message: str, data: RankingData) -> None:
+    with pytest.raises(ValueError, match=message):
+        NeuralRanker(**{**SETTINGS, **options}).fit(data.X, data.y, qid=data.qid)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: {"X": np.where(np.arange(14) == 3, np.inf, d.X)}, "infinity"),
+        (lambda d: {"y": d.y[:-1]}, "y must hold one label for each of the"),
+        (lambda d: {"y": np.where(d.y == 0, np.nan, d.y)}, "y must be finite"),
+        (lambda _: {"y": None}, "requires y to be passed"),
+        (lambda d: {"qid": d.qid[:-1]}, "qid must hold one value for each"),
+        (lambda _: {"qid": None, "group": [3, 4]}, "group must add up"),
+        (lambda d: {"sample_weight": np.arange(len(d.y)) + 1.0}, "constant within a list"),
+        (lambda d: {"sample_weight": np.zeros(len(d.y))}, "sample_weight must not be zero everywhere"),
+        (lambda _: {"eval_set": 3}, "eval_set must be"),
+        (lambda d: {"eval_set": (d.X[:, :3], d.y, d.qid)}, "14 features"),
+        (lambda _: {"checkpoint": "x", "checkpoint_every": -1}, "checkpoint_every must be seconds"),
+    ],
+)
+def test_bad_data(change: Any, message: str, data: RankingData, tmp_path: Path) -> None:
+    given = {"X": data.X, "y": data.y, "qid": data.qid} | change(data)
+    if "checkpoint" in given:
+        given["checkpoint"] = tmp_path / "x"
+    with pytest.raises(ValueError, match=message):
+        NeuralRanker(**SETTINGS).fit(given.pop("X"), given.pop("y"), **given)
+
+
+def test_rates_that_are_too_high(data: RankingData) -> None:
+    with pytest.raises(ValueError, match=r"in epoch [1-3]: lower learning_rate, set clip_norm"):
+        NeuralRanker(**{**SETTINGS, "learning_rate": 1e30, "optimizer": "sgd"}).fit(data)
+
+
+def test_other_containers_are_refused() -> None:
+    ballots = Ballots(np.array([0, 1]), np.array([2.0, 1.0]), np.array([0, 2]), np.ones(1), ["a", "b"])
+    with pytest.raises(ValueError, match="X must be lists of items with features, got Ballots"):
+        NeuralRanker().fit(ballots)
+
+
+def test_lists_that_say_nothing(data: RankingData) -> None:
+    """No preference anywhere: nothing to learn, and no failure."""
+    model = NeuralRanker(**SETTINGS).fit(data.X, np.ones(len(data.y)), qid=data.qid)
+    assert model.history_["loss"] == [0.0, 0.0, 0.0]
+    single = NeuralRanker(**SETTINGS).fit(data.X, data.y, qid=np.arange(len(data.y)))
+    assert np.isfinite(single.predict(data.X)).all()
+    empty = NeuralRanker(**SETTINGS).fit(data.X[:5], data.y[:5], group=[0, 2, 0, 3, 0])
+    assert np.isfinite(empty.predict(data.X)).all()
+
+
+def test_one_list_with_a_warning(data: RankingData) -> None:
+    with pytest.warns(UserWarning, match="all rows are taken as one list"):
+        NeuralRanker(**SETTINGS).fit(data.X, data.y)
