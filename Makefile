@@ -39,6 +39,13 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/boosted.py
 	$(BIN)/python benchmarks/boosted_quality.py
+	$(BIN)/python benchmarks/extreme.py
+	$(BIN)/python benchmarks/extreme_quality.py
+	$(BIN)/python benchmarks/neural_quality.py
+	$(BIN)/python benchmarks/label_ranking.py
+	$(BIN)/python benchmarks/linear.py
+	$(BIN)/python benchmarks/aggregation.py
+	$(BIN)/python benchmarks/preferences.py
 
 clean:
 	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

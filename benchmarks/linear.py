@@ -211,6 +211,9 @@ SYSTEMS: dict[str, Fit] = {
     "partition, top 10": tuned(lambda l2: LinearRanker(top=10, l2=l2)),
     "l-ListMLE": fit_listmle,
     "l-ListMLE, tuned prior": tuned(lambda l2: LinearRanker("listmle", l2=l2, random_state=0)),
+    "ListMLE, last tier unordered": tuned(
+        lambda l2: LinearRanker("listmle", l2=l2, random_state=0, objective_options={"bottom": "unordered"})
+    ),
     "lower bound": tuned(lambda l2: LinearRanker("lower_bound", l2=l2)),
     "coordinate ascent": fit_coordinate_ascent,
     "RankSVM": tuned(RankSVM),

@@ -131,6 +131,17 @@ def test_equal_ballots_are_merged() -> None:
     assert rankings.wins().tolist() == [2.0, 2.0, 0.0]
 
 
+def test_hashes_that_collide_merge_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def collide(first: int, last: int, *others: Any) -> int:
+        others[-1][0, first:last] = 7
+        others[-1][1, first:last] = np.arange(first, last)
+        return -1
+
+    monkeypatch.setattr("plackett.aggregation.ballots.hash_ballots", collide)
+    rankings = prepare(as_ballots([["a", "b"], ["b", "a"], ["a", "b"]]))
+    assert rankings.weights.tolist() == [1.0, 1.0, 1.0]
+
+
 # Solvers
 
 

@@ -26,6 +26,7 @@ from plackett.data import Ballots, from_frame, load_preflib, load_rankings_csv
 from plackett.data.preflib import tiers_of
 from plackett.errors import DataError
 from plackett.estimators import load_model
+from plackett.preferences import tiers_from_graph
 
 # The example of R's PlackettLuce (vignette "Introduction to PlackettLuce", section 2.3).
 TOY = [["A", "B"], ["C", "A"], ["A", "D"], ["B", "A"], ["B", "C"]]
@@ -173,14 +174,13 @@ def test_labels_need_not_be_sorted_or_whole() -> None:
 
 
 def test_tiers_from_a_graph() -> None:
-    preferences = pytest.importorskip("plackett.preferences")
-    graphs = [[(0, 1), (0, 2), (1, 3), (2, 3)], [(3, 0), (3, 1), (3, 2), (1, 0), (2, 0)], [(1, 2)], [(2, 1)]]
-    rankings = []
-    for edges in graphs:
-        broken = preferences.tiers_from_graph(np.array(edges), items=range(4))
-        labels = np.asarray(broken.labels)
-        rankings.append([np.flatnonzero(labels == level).tolist() for level in sorted(set(labels), reverse=True)])
-    assert RankAggregator().fit(rankings[:2]).converged_
+    graphs = [[(0, 1), (0, 2), (1, 3), (2, 3)], [(3, 0), (3, 1), (3, 2), (1, 0), (2, 0)]]
+    labels = np.concatenate([tiers_from_graph(np.array(edges), n_items=4).labels for edges in graphs])
+    ballots = Ballots(np.tile(np.arange(4), 2), labels, np.array([0, 4, 8]), np.ones(2), ["a", "b", "c", "d"])
+    model = RankAggregator().fit(ballots)
+    same = RankAggregator().fit([["a", {"b", "c"}, "d"], ["d", {"b", "c"}, "a"]])
+    np.testing.assert_allclose(model.scores_, same.scores_, atol=1e-12)
+    assert model.converged_
 
 
 def test_weights_are_repetitions() -> None:
@@ -428,6 +428,7 @@ def test_features_that_span_everything_change_nothing(small: RankAggregator) -> 
     np.testing.assert_allclose(model.covariance_, small.covariance_, atol=1e-9)
     np.testing.assert_allclose(_centred(X @ model.coef_), model.scores_, atol=1e-9)
     assert model.n_parameters_ == 2
+    assert not hasattr(model.fit(SMALL), "coef_")
 
 
 @pytest.mark.parametrize("solver", ["newton", "lbfgs"])

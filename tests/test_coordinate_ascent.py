@@ -262,6 +262,11 @@ def test_labels_that_are_no_grades(data: RankingData) -> None:
         CoordinateAscentRanker().fit(data.X, np.zeros(len(data.y)), qid=data.qid)
 
 
+def test_an_evaluation_set_that_says_nothing(data: RankingData) -> None:
+    with pytest.raises(ValueError, match="eval_set must give at least one list a value of ndcg@10, got none"):
+        CoordinateAscentRanker(**FAST).fit(data, eval_set=(data.X, np.zeros(len(data.y)), data.qid))
+
+
 def test_features_that_say_nothing(data: RankingData) -> None:
     model = CoordinateAscentRanker(**FAST).fit(np.ones((len(data.y), 2)), data.y, qid=data.qid)
     assert (model.coef_ == 0).all()

@@ -368,6 +368,21 @@ def test_many_features_without_a_penalty_are_pointed_out(data: RankingData) -> N
     assert "not asked for" in str(model.summary())
 
 
+def test_more_features_than_fit_a_matrix(rng: np.random.Generator) -> None:
+    """Sparse and penalised: nothing of size features x features is made."""
+    offsets = np.arange(0, 1001, 10)
+    columns, ends = rng.integers(0, 20_000, 20_000), np.arange(0, 20_001, 20)
+    X = csr_array((rng.random(20_000), columns, ends), (1000, 20_000))
+    X.sum_duplicates()
+    truth = rng.standard_normal(20_000)
+    labels = np.floor(X @ truth + rng.gumbel(size=1000)).clip(-2, 2)
+    for standardise in (True, False):
+        model = LinearRanker(l2=1.0, standardise=standardise).fit(X, labels, group=np.diff(offsets))
+        assert model.converged_
+        assert model.covariance_.size == 0
+        assert np.corrcoef(model.predict(X), X @ truth)[0, 1] > 0.5
+
+
 def test_a_fit_cut_short_is_said(data: RankingData) -> None:
     with pytest.warns(ConvergenceWarning, match="did not converge: the gradient is .* after 1 iterations"):
         model = LinearRanker(max_iter=1).fit(data)

@@ -1,14 +1,9 @@
 """The training loop: optimisers, schedules, early stopping; checkpoints that go on as if nothing had happened."""
 
 import copy
-import json
 import math
-import os
 import resource
 import struct
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
@@ -20,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import run_alone
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
@@ -610,21 +606,6 @@ def test_bad_intervals(tmp_path: Path) -> None:
     for seconds in (-1, math.nan, "x"):
         with pytest.raises(ValueError, match="checkpoint_every must be seconds, at least 0"):
             Checkpoint(tmp_path / "x", seconds, "")
-
-
-# In a process of their own
-
-
-def run_alone(code: str, *arguments: Any) -> Any:
-    """What a fresh process prints, as JSON."""
-    # Some processors have instructions for bfloat16 that their machine does not let them use.
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)],
-        capture_output=True, text=True, check=False, env=environment,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_mixed_precision(tmp_path: Path) -> None:

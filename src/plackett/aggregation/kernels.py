@@ -17,10 +17,10 @@ many tiers it has.
 
 Small tiers are rational functions of a, by who comes first, without cancellation in P:
 
-    P(T > R) = c_T  product of a / (1 + a),   c_T = sum over i in T of (1 + a_i) c_{T - i}  /  (1 + sum a),   c = 1 for one
+    P(T > R) = c_T  product of a / (1 + a),   c_T = sum over i in T of (1 + a_i) c_{T - i}  /  (1 + sum a)
 
-so that c = (2 + a_i + a_j) / (1 + a_i + a_j) for two. Larger tiers come from the nodes of the quadrature: H_ik = Cov[phi_i, phi_k] and
-h_i = Cov[phi_i, t] (see `plackett.likelihood.integral`).
+with c = 1 for one item and (2 + a_i + a_j) / (1 + a_i + a_j) for two. Larger tiers come from the nodes of the
+quadrature: H_ik = Cov[phi_i, phi_k] and h_i = Cov[phi_i, t] (see `plackett.likelihood.integral`).
 """
 
 import math
@@ -74,64 +74,75 @@ def hash_ballots(first, last, items, starts, ballot_tiers, count, hashes):
 
 
 @inner
-def _pair(a, b, gradient, second):
-    """Two items: the factor of P beside a / (1 + a) and b / (1 + b); g in `gradient`, half of H in `second`."""
-    u = 1.0 / (2.0 + a + b)
-    v = 1.0 / (1.0 + a + b)
-    av, bv = a * v, b * v
-    p, q = 1.0 / (1.0 + a), 1.0 / (1.0 + b)
-    gradient[0] = p - av * u
-    gradient[1] = q - bv * u
-    second[0, 0] = av * u * (a * (u + v) - 1.0) - a * p * p
-    second[1, 1] = bv * u * (b * (u + v) - 1.0) - b * q * q
-    second[1, 0] = av * (b * u) * (u + v)
-    return v / u
+def _pair(a, i, k, subset, factor, gradient, second):
+    """The items i < k: c, and the derivatives of log P, in row `subset`."""
+    u = 1.0 / (2.0 + a[i] + a[k])
+    v = 1.0 / (1.0 + a[i] + a[k])
+    for j in (i, k):
+        p = 1.0 / (1.0 + a[j])
+        gradient[subset, j] = p - a[j] * v * u
+        second[subset, j, j] = a[j] * v * u * (a[j] * (u + v) - 1.0) - a[j] * p * p
+    second[subset, k, i] = a[i] * v * (a[k] * u) * (u + v)
+    factor[subset] = v / u
 
 
 @inner
-def _by_first_item(a, n, factor, gradient, second):
-    """Few items by who comes first, for all subsets T: row T of `factor`, `gradient` and `second` is filled.
+def _mixture(a, n, subset, slopes, weights, factor, gradient, second):
+    """Three items or more by who comes first, from the rows of the subsets without it.
 
     log P(T > R) is the logarithm of a mixture. With q the probability that i comes first given T > R, and x the
     gradient of log (a_i P(T - i > R)), its second derivatives are E[those of log P(T - i > R)] + Cov[x], less those of
     log (1 + sum a). Items outside T have zero derivatives.
     """
-    for subset in range(1, 1 << n):
-        total = 1.0
-        weight = 0.0
-        for k in range(n):
-            gradient[subset, k] = 0.0
-        for i in range(n):
-            if subset >> i & 1:
-                rest = subset ^ (1 << i)
-                total += a[i]
-                q = (1.0 + a[i]) * factor[rest]
-                weight += q
-                gradient[subset, i] += q
-                for k in range(n):
-                    gradient[subset, k] += q * gradient[rest, k]
-        for j in range(n):
-            gradient[subset, j] /= weight
+    total = 1.0
+    weight = 0.0
+    for i in range(n):
+        weights[i] = 0.0
+        if subset >> i & 1:
+            total += a[i]
+            weights[i] = (1.0 + a[i]) * factor[subset ^ (1 << i)]
+            weight += weights[i]
+    for k in range(n):
+        gradient[subset, k] = 0.0
+    for i in range(n):
+        if subset >> i & 1:
+            weights[i] /= weight
+            for k in range(n):
+                slopes[i, k] = gradient[subset ^ (1 << i), k]
+            slopes[i, i] = 1.0
+            for k in range(n):
+                gradient[subset, k] += weights[i] * slopes[i, k]
+    for j in range(n):
+        for k in range(j + 1):
+            bend = 0.0
+            for i in range(n):
+                if subset >> i & 1:
+                    away = (slopes[i, j] - gradient[subset, j]) * (slopes[i, k] - gradient[subset, k])
+                    bend += weights[i] * (second[subset ^ (1 << i), j, k] + away)
+            second[subset, j, k] = bend
+    for j in range(n):
+        if subset >> j & 1:
+            share = a[j] / total
+            gradient[subset, j] -= share
+            second[subset, j, j] -= share
             for k in range(j + 1):
-                second[subset, j, k] = 0.0
-        for i in range(n):
-            if subset >> i & 1:
-                rest = subset ^ (1 << i)
-                q = (1.0 + a[i]) * factor[rest] / weight
-                for j in range(n):
-                    away = gradient[rest, j] + (i == j) - gradient[subset, j]
-                    for k in range(j + 1):
-                        other = gradient[rest, k] + (i == k) - gradient[subset, k]
-                        second[subset, j, k] += q * (second[rest, j, k] + away * other)
-        for j in range(n):
-            if subset >> j & 1:
-                share = a[j] / total
-                gradient[subset, j] -= share
-                second[subset, j, j] -= share
-                for k in range(j + 1):
-                    if subset >> k & 1:
-                        second[subset, j, k] += share * (a[k] / total)
-        factor[subset] = weight / total
+                if subset >> k & 1:
+                    second[subset, j, k] += share * (a[k] / total)
+    factor[subset] = weight / total
+
+
+@inner
+def _small_tier(a, n, slopes, weights, factor, gradient, second):
+    """A tier of two items or a few more, in row 2^n - 1 of `factor`, `gradient` and the lower half of `second`."""
+    if n == 2:
+        _pair(a, 0, 1, 3, factor, gradient, second)
+        return
+    for k in range(1, n):
+        for i in range(k):
+            _pair(a, i, k, 1 << i | 1 << k, factor, gradient, second)
+    for subset in range(7, 1 << n):
+        if subset & (subset - 1) & ((subset & (subset - 1)) - 1):  # three bits or more
+            _mixture(a, n, subset, slopes, weights, factor, gradient, second)
 
 
 @inner_sum
@@ -170,19 +181,20 @@ def _large_tier(log_odds, n, depth, level, nodes, exponent, work, gradient, bend
         mean_t += q[k] * t[k]
         root[k] = math.sqrt(q[k])
     value = f[best] - math.log(q[best]) + math.log(y[1] - y[0])
-    centred = np.empty((shallow, t.size))
+    keep = level >= INFORMATION
+    centred = np.empty((shallow if keep else 1, t.size))
     threshold = deep_threshold(n)
     place = np.empty(shallow, np.int64)
     j = 0
     for i in range(n):
         if log_odds[i] > threshold:
             place[j] = i
-            gradient[i], bend[i] = _node_moments(work[0, j], t, q, root, mean_t, centred[j])
+            gradient[i], bend[i] = _node_moments(work[0, j], t, q, root, mean_t, centred[j if keep else 0])
             j += 1
         else:  # phi is 1 at every node, and the odds stay outside the integral
             gradient[i], bend[i] = 1.0, 0.0
             value += log_odds[i]
-    if level >= INFORMATION:
+    if keep:
         for i in range(1, shallow):
             row = matrix[tier_items[place[i]]]
             for k in range(i):
@@ -217,6 +229,7 @@ def ballot_derivatives(
     subsets = 1 << LARGEST_RATIONAL
     factors, slopes = np.ones(subsets), np.zeros((subsets, LARGEST_RATIONAL))
     seconds = np.zeros((subsets, LARGEST_RATIONAL, LARGEST_RATIONAL))
+    mixed_slopes, mixed_weights = np.empty((LARGEST_RATIONAL, LARGEST_RATIONAL)), np.empty(LARGEST_RATIONAL)
     nodes, exponent = np.empty((4, MOST_NODES)), np.empty(MOST_NODES, np.int64)
     for b in range(first, last):
         begin, end = ballot_tiers[b], ballot_tiers[b + 1]
@@ -256,11 +269,8 @@ def ballot_derivatives(
                         log_p += math.log(product)
                         product = 1.0
                 whole = (1 << n) - 1
-                if n == 2:
-                    product *= _pair(odds[0], odds[1], slopes[whole], seconds[whole])
-                else:
-                    _by_first_item(odds, n, factors, slopes, seconds)
-                    product *= factors[whole]
+                _small_tier(odds, n, mixed_slopes, mixed_weights, factors, slopes, seconds)
+                product *= factors[whole]
                 for i in range(n):
                     slope[left + i] = slopes[whole, i]
                     bend[left + i] = seconds[whole, i, i]

@@ -161,5 +161,8 @@ def _mm(objective: Objective, start: Floats, tol: float, max_iter: int) -> tuple
         exposure = wins - gradient
         if np.max(np.abs(gradient) / np.sqrt(exposure)) <= 0.5 * tol:
             return parameters, step
-        parameters = parameters + np.log(wins / exposure)
+        new = parameters + np.log(wins / exposure)
+        if not objective.allows(new):
+            return parameters, step
+        parameters = new
     return parameters, max_iter

@@ -97,6 +97,9 @@ class RankAggregator(SavedModel):
         Ballots without two tiers, and those of weight 0, say nothing and are left out.
         """
         self._check_parameters(X)
+        for name in ("coef_", "coef_standard_errors_", "n_features_in_"):  # of an earlier fit, with features
+            if hasattr(self, name):
+                delattr(self, name)
         ballots = self._read(ballots, sample_weight)
         features = None if X is None else _check_features(X, len(ballots.names))
         rankings = prepare(ballots)
@@ -107,7 +110,9 @@ class RankAggregator(SavedModel):
             ballots, rankings = self._with_maximum(ballots, rankings, features)
         self.items_ = list(ballots.names)
         n = len(self.items_)
-        objective = Objective(with_ghost(rankings, self.prior) if self.prior else rankings, features, self.ridge)
+        data = objective = Objective(rankings)
+        if self.prior or self.ridge or features is not None:
+            objective = Objective(with_ghost(rankings, self.prior) if self.prior else rankings, features, self.ridge)
         self.solver_ = choose(objective) if self.solver == "auto" else self.solver
         solution = solve(objective, self.solver_, self.tol, self.max_iter)
         self._objective: Objective | None = objective
@@ -119,7 +124,6 @@ class RankAggregator(SavedModel):
             self.coef_standard_errors_ = np.sqrt(np.diag(objective.covariance(self.coef_)))
             self.n_features_in_ = features.shape[1]
         self.residual_, self.n_iter_, self.converged_ = solution.residual, solution.steps, solution.converged
-        data = Objective(rankings)
         self.log_likelihood_ = data.log_likelihood(self.scores_)
         self.null_log_likelihood_ = data.log_likelihood(np.zeros(n))
         self.n_parameters_ = n - 1 if features is None else features.shape[1]

@@ -103,7 +103,7 @@ class CoordinateAscentRanker(LinearModel):
         self.restart_values_ = []
         best = -np.inf
         for number in range(check_positive("n_restarts", self.n_restarts)):
-            start = varies * (generator.standard_normal(len(scale)) if number else 1.0)
+            start = np.where(varies, generator.standard_normal(len(scale)) if number else 1.0, 0.0)
             ascent = ascend(metric, features, varies, rows.offsets, start, generator, self.penalty)
             value, converged = metric_of(self.objective, rows, features @ start), False
             for sweep, weights in enumerate(islice(ascent, sweeps), 1):
@@ -129,7 +129,10 @@ class CoordinateAscentRanker(LinearModel):
         """What sweeps are compared by."""
         if not evaluation:
             return value
-        found = self._evaluate(evaluation[:1], coef)
-        return next(iter(next(iter(found.values())).values()))
+        (found,) = self._evaluate(evaluation[:1], coef).values()
+        metric, merit = next(iter(found.items()))
+        if np.isnan(merit):
+            raise ValueError(f"eval_set must give at least one list a value of {metric}, got none")
+        return merit
 
     _STATE = ("n_iter_", "objective_value_", "restart_values_", "evals_result_")

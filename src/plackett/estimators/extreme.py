@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, issparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from plackett.data.containers import Ballots, MultilabelData, RankingData
-from plackett.estimators.neural_base import NeuralEstimator, import_torch
+from plackett.estimators.neural_base import NeuralEstimator, check_objective_options, import_torch
 from plackett.lists import IntArray, check_positive
 from plackett.metrics import MULTILABEL_METRICS, get_metric, inverse_propensity, multilabel_ndcg
 
@@ -146,7 +146,7 @@ class ExtremeClassifier(NeuralEstimator):
     def _rows(self, X: Any, *, reset: bool) -> Any:
         """Features as CSR or as a dense array, whole and finite."""
         checked: Any = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
-        return csr_array(checked) if is_sparse(checked) else checked
+        return _canonical(checked) if is_sparse(checked) else checked
 
     def _data(self, X: Any, Y: Any, *, reset: bool = False) -> tuple[Any, csr_array]:
         if isinstance(X, MultilabelData):
@@ -156,7 +156,9 @@ class ExtremeClassifier(NeuralEstimator):
         elif isinstance(X, RankingData | Ballots):
             raise ValueError(f"X must be rows with labels, got {type(X).__name__}")
         elif Y is None:
-            raise ValueError(f"{type(self).__name__} requires Y to be passed, but the target y is None")
+            raise ValueError(
+                f"Y must be given: {type(self).__name__} requires y to be passed, but the target y is None"
+            )
         rows = self._rows(X, reset=reset)
         return rows, labels_of(Y, rows.shape[0])
 
@@ -177,6 +179,7 @@ class ExtremeClassifier(NeuralEstimator):
         return found
 
     def _objective(self) -> tuple[str, dict[str, Any]]:
+        from plackett import losses
         from plackett.losses import LOSSES
 
         if self.objective not in (*OBJECTIVES, *LOSSES):
@@ -188,7 +191,12 @@ class ExtremeClassifier(NeuralEstimator):
                 raise ValueError(f"negatives go with the objectives {', '.join(_FUSED)}, got {self.objective!r}")
             if not self.hidden_sizes:
                 raise ValueError("negatives need a hidden layer, got hidden_sizes=()")
-        return self.objective, dict(self.objective_options or {})
+        for name in ("negative_power", "propensity"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not np.isfinite(value):
+                raise ValueError(f"{name} must be a number, got {value!r}")
+        function = getattr(losses, f"sparse_{self.objective}_loss", None) or LOSSES[self.objective].function
+        return self.objective, check_objective_options(self.objective, function, self.objective_options)
 
     def _scaling_of(self, X: Any) -> str:
         if self.scaling not in SCALINGS:
@@ -224,6 +232,8 @@ class ExtremeClassifier(NeuralEstimator):
             resume: take the training up from there if there is something; else begin anew.
         """
         torch = import_torch("ExtremeClassifier")
+        from plackett.training import seeded
+
         objective, options = self._objective()
         check_positive("batch_size", self.batch_size)
         rows, labels = self._data(X, Y, reset=True)
@@ -234,6 +244,7 @@ class ExtremeClassifier(NeuralEstimator):
             kept, held = self._held_out(rows.shape[0], "rows")
             evaluation["valid"] = rows[held], labels[held]
             rows, labels, weights = rows[kept], labels[kept], weights[kept]
+        rows, labels, weights = rows[weights > 0], labels[weights > 0], weights[weights > 0]
         self._fit_scaling(rows)
         device = self._device()
         needs_propensity = self.propensity != 0 or any(name.startswith("ps") for name in self._metrics)
@@ -249,8 +260,7 @@ class ExtremeClassifier(NeuralEstimator):
         sampler = None if self.negatives is None else _Sampler(labels, self.negatives, self.negative_power, device)
 
         def make_task(seed: int) -> _ExtremeTask:
-            with torch.random.fork_rng([]):
-                torch.manual_seed(seed)
+            with seeded(seed, device):
                 network = self._make_network().to(device)
             loss = _WideLoss(objective, options, shift, sampler)
             return _ExtremeTask(network, train, parts, loss, self.batch_size, measures, self.compile)
@@ -258,7 +268,7 @@ class ExtremeClassifier(NeuralEstimator):
         arrays = [a for x, y in ((rows, labels), *evaluation.values()) for a in (x, y)]
         self._train(
             make_task,
-            [*arrays, weights],
+            [*arrays, weights, rows.shape, labels.shape],
             has_validation=bool(evaluation),
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
@@ -270,7 +280,7 @@ class ExtremeClassifier(NeuralEstimator):
     def _make_scaling(self, kind: str, width: int) -> nn.Module:
         from plackett.networks import FeatureScaling, RowScaling
 
-        if not self.input_scale > 0:
+        if not isinstance(self.input_scale, int | float) or not self.input_scale > 0:
             raise ValueError(f"input_scale must be a number above 0, got {self.input_scale!r}")
         self._scaling_kind = kind
         return FeatureScaling(width) if kind == "standard" else RowScaling(width, kind, float(self.input_scale))
@@ -297,7 +307,7 @@ class ExtremeClassifier(NeuralEstimator):
         network = ExtremeNetwork(
             self.n_features_in_,
             self.n_labels_,
-            list(self.hidden_sizes),
+            self.hidden_sizes,
             activation=self.activation,
             input_dropout=self.input_dropout,
             hidden_dropout=self.hidden_dropout,
@@ -353,11 +363,13 @@ class ExtremeClassifier(NeuralEstimator):
         np.put_along_axis(places, order, np.broadcast_to(np.arange(1, order.shape[1] + 1), order.shape), 1)
         return places
 
-    def score(self, X: Any, Y: Any = None) -> float:
+    def score(self, X: Any, Y: Any = None, *, sample_weight: Any = None) -> float:
         """nDCG@10 of the labels that rows have, or of all places where there are fewer labels."""
         rows, labels = self._data(X, Y)
+        weights = _row_weights(sample_weight, rows.shape[0])
         k = min(10, self.n_labels_)
-        return float(multilabel_ndcg(self.predict_top(rows, k)[0], level(labels), k=k))
+        values = multilabel_ndcg(self.predict_top(rows, k)[0], level(labels), k=k, reduction="none")
+        return float(np.average(values, weights=weights))
 
     def export_onnx(self, path: str | os.PathLike[str]) -> None:
         """Write the whole model, feature handling and ensemble included, for ONNX runtimes.
@@ -391,17 +403,15 @@ def is_sparse(X: Any) -> bool:
 def labels_of(Y: Any, rows: int) -> csr_array:
     """Grades of the labels above the lowest tier of each row, columns ascending."""
     if is_sparse(Y):
-        matrix = csr_array(Y)
-        if not matrix.has_canonical_format:
-            matrix = matrix.copy()
-            matrix.sum_duplicates()
+        matrix = _canonical(Y)
     else:
         dense = np.asarray(Y)
         if dense.dtype.kind not in "biuf":
-            raise ValueError(f"Y must hold numbers, got {dense.dtype}")
+            raise ValueError(f"Y must hold numbers, got {dense.dtype}. Unknown label type")
         if dense.ndim != 2:
             raise ValueError(f"Y must have two dimensions, (rows, labels), got shape {dense.shape}")
-        matrix = _above_lowest(dense.astype(np.float64))
+        is_indicator = bool(((dense == 0) | (dense == 1)).all())  # then a row can have all labels, or none
+        matrix = csr_array(dense) if is_indicator else _above_lowest(dense.astype(np.float64))
     if matrix.shape[0] != rows:
         raise ValueError(f"Y must have a row for each of the {rows} rows of X, got {matrix.shape[0]}")
     if matrix.shape[1] == 0:
@@ -409,6 +419,15 @@ def labels_of(Y: Any, rows: int) -> csr_array:
     if not np.isfinite(matrix.data).all():
         raise ValueError("Y must be finite, got NaN or infinity")
     return matrix
+
+
+def _canonical(matrix: Any) -> csr_array:
+    """CSR, columns ascending, each once."""
+    found = csr_array(matrix)
+    if not found.has_canonical_format:
+        found = found.copy()
+        found.sum_duplicates()
+    return found
 
 
 def _above_lowest(grades: npt.NDArray[np.float64]) -> csr_array:
@@ -456,11 +475,12 @@ class _Labels:
     offsets: IntArray
     grades: npt.NDArray[np.float64] | None  # None: all level
     count: int
+    lowest: float  # the grade of all others, for losses that go by a table
 
     def table(self) -> npt.NDArray[np.float64]:
         """(rows, labels), the lowest tier below all others."""
         grades = np.ones(len(self.indices)) if self.grades is None else self.grades
-        full = np.full((len(self.offsets) - 1, self.count), min(0.0, grades.min(initial=1.0) - 1.0))
+        full = np.full((len(self.offsets) - 1, self.count), self.lowest)
         full[np.repeat(np.arange(len(full)), np.diff(self.offsets)), self.indices] = grades
         return full
 
@@ -471,12 +491,13 @@ class _Rows:
     def __init__(self, X: Any, Y: csr_array, weights: npt.NDArray[np.float64], device: torch.device) -> None:
         self.X, self.Y, self.weights, self.device = X, Y, weights, device
         self.is_level = Y.nnz == 0 or bool((Y.data == Y.data[0]).all())
+        self._lowest = 0.0 if self.is_level else min(0.0, float(Y.data.min()) - 1.0)
 
     def batch(self, rows: IntArray) -> tuple[Any, _Labels]:
         labels = self.Y[rows]
         grades = None if self.is_level else labels.data.astype(np.float64)
         indices, offsets = labels.indices.astype(np.int64), labels.indptr.astype(np.int64)
-        return _on_device(self.X[rows], self.device), _Labels(indices, offsets, grades, self.Y.shape[1])
+        return _on_device(self.X[rows], self.device), _Labels(indices, offsets, grades, self.Y.shape[1], self._lowest)
 
 
 class _Sampler:
@@ -572,11 +593,9 @@ class _ExtremeTask:
         measures: Mapping[str, _Measure],
         compiled: bool,
     ) -> None:
-        import torch
-
         self.network, self._train, self._evaluation = network, train, evaluation
-        if compiled:  # the sparse first layer is opaque to the compiler
-            network.rest = torch.compile(network.rest, dynamic=True)
+        if compiled:  # in place, so that weights keep their names; the sparse first layer is opaque to the compiler
+            network.rest.compile(dynamic=True)
         self._loss, self._size, self._measures = loss, size, measures
 
     def batches(self, generator: np.random.Generator) -> list[IntArray]:
@@ -588,9 +607,12 @@ class _ExtremeTask:
         import torch
 
         rows, labels = self._train.batch(batch)
+        hidden = self.network(rows)
+        if not bool(torch.isfinite(hidden).all()):
+            return hidden.sum(), 1.0  # no number: the loop says what to do
         weights = self._train.weights[batch]
         on_device = torch.as_tensor(weights, dtype=torch.float32, device=self._train.device)
-        return self._loss(self.network, self.network(rows), labels, on_device, generator), float(weights.sum())
+        return self._loss(self.network, hidden, labels, on_device, generator), float(weights.sum())
 
     def evaluate(self) -> dict[str, float]:
         return {
@@ -621,13 +643,16 @@ class _Measure:
                 block, labels = rows.batch(np.arange(first, min(first + _ROWS_AT_ONCE, count)))
                 if self._is_multilabel:
                     k = min(self._k, labels.count)
-                    results.append(top_columns([_output_layer(network, block)], k)[0].cpu().numpy())
+                    top = top_columns([_output_layer(network, block)], k)[0].cpu().numpy()
+                    results.append(np.pad(top, ((0, 0), (0, self._k - k)), constant_values=-1))  # -1: no more
                 else:
                     scores = network.scores(block).float().cpu().numpy()
                     results.append(self._function(scores, labels.table(), reduction="none"))
         if self._is_multilabel:
             return float(self._function(np.concatenate(results), level(rows.Y)))
-        return float(np.nanmean(np.concatenate(results)))
+        values = np.concatenate(results)
+        known = values[~np.isnan(values)]
+        return float(known.mean()) if known.size else float("nan")
 
 
 def _whole_model(scaling: nn.Module, networks: Sequence[Any]) -> nn.Module:

@@ -185,9 +185,7 @@ class LinearRanker(LinearModel):
         features, scale, varies = scaled_features(rows.X, rows.offsets, standardise=self.standardise)
         problem = Problem(objective, features, rows.offsets, float(rows.weights.sum()), l1, l2)
         max_iter = check_positive("max_iter", self.max_iter)
-        coordinates = None
-        if objective.is_likelihood and objective.is_convex and l1 == 0.0 and self._wants_inference(len(scale)):
-            coordinates = natural_coordinates(problem)
+        coordinates = natural_coordinates(problem) if self._wants_inference(len(scale)) else None
         basis = None if coordinates is None else coordinates.basis
         b, self.n_iter_ = solve(problem, self.solver, _MARGIN * self.tol, max_iter, basis)
         b, covariance = self._conclude(problem, np.where(varies, b, 0.0), coordinates)
@@ -234,27 +232,27 @@ class LinearRanker(LinearModel):
         nothing = np.full((len(b), len(b)) if self._wants_inference(len(b)) else (0, 0), np.nan)
         covariance, trouble, self.note_ = nothing, None, ""
         reached = problem.gradient_norm(b) <= self.tol
-        if not problem.objective.is_likelihood:
+        if self.objective not in LIKELIHOODS:
             self.note_ = f"no standard errors: the loss {self.objective!r} is not a likelihood"
         elif problem.l1 > 0.0:
             self.note_ = "no standard errors: an L1 penalty moves coefficients in a way that they do not describe"
         elif not reached:
             self.note_ = "no standard errors: the fit did not converge"
-        elif not self._wants_inference(len(b)):
+        elif coordinates is None:
             self.note_ = "no standard errors: they were not asked for, see inference"
             if problem.l2 == 0.0:
                 trouble = (
                     f"whether the estimate is finite was not checked for {len(b):,} features without a penalty: set l2 "
                     "or inference=True"
                 )
-        elif coordinates is None:  # not concave: a maximum, perhaps one of several
-            found = covariance_of(problem, b)
+        elif not problem.objective.is_convex:  # a maximum, perhaps one of several
+            found = covariance_of(problem, b, coordinates)
             covariance = nothing if found is None else found
             self.note_ = "" if found is not None else "no standard errors: the information is not positive here"
         else:
             done = finish(problem, b, coordinates)
             covariance = done.covariance
-            if done.separated is None:
+            if not done.separated.any():
                 b = done.coefficients
             else:
                 reached = False
@@ -274,10 +272,9 @@ class LinearRanker(LinearModel):
     def _wants_inference(self, features: int) -> bool:
         return features <= _MOST_FEATURES if self.inference is None else bool(self.inference)
 
-    def _describe_separation(self, direction: Floats) -> str:
+    def _describe_separation(self, parts: Floats) -> str:
         names = self._names()
-        size = np.abs(direction)
-        involved = [names[i] for i in np.argsort(-size) if size[i] > 0.01 * size.max()]
+        involved = [names[i] for i in np.argsort(-parts) if parts[i] > 0.01]
         shown = ", ".join(involved[:8]) + (f" and {len(involved) - 8} more" if len(involved) > 8 else "")
         return (
             f"the estimate is infinite: a combination of {shown} never contradicts the labels, so the likelihood rises "

@@ -55,8 +55,8 @@ class SavedModel(BaseEstimator):
         description = read_description(folder)
         if description.get("format") != _FORMAT or description["class"] != cls.__name__:
             raise DataError(
-                f"a model of class {description['class']} in format {description.get('format')}; expected {cls.__name__} "
-                f"in format {_FORMAT}",
+                f"a model of class {description['class']} in format {description.get('format')}; expected "
+                f"{cls.__name__} in format {_FORMAT}",
                 file=str(folder),
                 remedy="Load it with its own class, or with the version of Plackett that wrote it",
             )

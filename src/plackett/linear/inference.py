@@ -12,11 +12,12 @@ ratio, does not get shorter. Or the information has vanished altogether, though 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from plackett.linear.features import Bools, Floats, largest_spread
+from plackett.linear.objectives import TieredLikelihood
 from plackett.linear.solvers import Problem
 
 _UNDETERMINED = 1e-10  # share of the largest information at zero; features have been scaled, or are the user's choice
@@ -38,7 +39,12 @@ class Coordinates:
     undetermined: Bools
 
 
-def natural_coordinates(problem: Problem) -> Coordinates:
+def natural_coordinates(problem: Problem) -> Coordinates | None:
+    """None where there are none: for losses that are no likelihoods, and penalties that have corners."""
+    if not isinstance(problem.objective, TieredLikelihood) or problem.l1 > 0.0:
+        return None
+    if not problem.objective.is_convex:
+        problem = replace(problem, objective=problem.objective.without_cutoff())
     information, axes = np.linalg.eigh(problem.information(np.zeros(problem.features)))
     known = information > _UNDETERMINED * max(float(information[-1]), 0.0)
     basis = axes[:, known] * np.sqrt(problem.total / information[known])
@@ -47,47 +53,56 @@ def natural_coordinates(problem: Problem) -> Coordinates:
 
 @dataclass(frozen=True)
 class Finish:
-    """Coefficients at the optimum and their covariance, and the direction of separation, if there is one.
+    """Coefficients at the optimum and their covariance, and for each feature its part in directions of separation.
 
     The covariance is infinite on the diagonal for features that are undetermined or separated, NaN beside it.
     """
 
     coefficients: Floats
     covariance: Floats
-    separated: Floats | None
+    separated: Floats  # relative to the largest; zero throughout if there is an optimum
 
 
 def finish(problem: Problem, b: Floats, coordinates: Coordinates) -> Finish:
     """Newton steps from b to the optimum, and the inverse of the information there."""
-    basis = coordinates.basis
-    unknown = coordinates.undetermined.copy()
-    separated = None
-    for number in range(_MOST_STEPS):
-        shares, directions = np.linalg.eigh(basis.T @ problem.information(b) @ basis / problem.total)
-        directions = basis @ directions
-        if problem.l2 == 0.0 and shares.min(initial=1.0) < _VANISHED:
-            separated = directions[:, 0]
+    change = 0.0
+    for _ in range(_MOST_STEPS):
+        shares, directions = _information(problem, b, coordinates.basis)
+        vanished = problem.l2 == 0.0 and shares.min(initial=1.0) < _VANISHED
+        if vanished:
             break
         step = -directions @ ((directions.T @ problem.smooth(b)[1]) / shares)
         change = largest_spread(problem.X @ step, problem.offsets)
         if change < _DONE:
             break
-        if number == _MOST_STEPS - 1 and change > _SHORT:
-            separated = step
-            break
         b = b + step * min(1.0, _LONGEST_STEP / change)
-    if separated is not None:
-        unknown |= np.abs(separated) > _INVOLVED * np.abs(separated).max()
-    covariance = (directions / (shares * problem.total)) @ directions.T
+    separated = np.zeros(len(b))
+    if vanished or change > _SHORT:
+        gone = shares <= max(_VANISHED, float(shares[0]))
+        parts = np.abs(directions[:, gone])
+        separated = (parts / parts.max(axis=0)).max(axis=1)
+        shares = np.where(gone, np.inf, shares)  # what is left is known as well as without these directions
+    unknown = coordinates.undetermined | (separated > _INVOLVED)
+    return Finish(b, _inverse(shares, directions, problem.total, unknown), separated)
+
+
+def covariance_of(problem: Problem, b: Floats, coordinates: Coordinates) -> Floats | None:
+    """The inverse of the information at b; None where it is not positive: b is no strict maximum."""
+    shares, directions = _information(problem, b, coordinates.basis)
+    if shares.min(initial=1.0) < _VANISHED:
+        return None
+    return _inverse(shares, directions, problem.total, coordinates.undetermined)
+
+
+def _information(problem: Problem, b: Floats, basis: Floats) -> tuple[Floats, Floats]:
+    """The mean information of a list about directions that know nothing of each other, and these as columns."""
+    shares, directions = np.linalg.eigh(basis.T @ problem.information(b) @ basis / problem.total)
+    return shares, basis @ directions
+
+
+def _inverse(shares: Floats, directions: Floats, total: float, unknown: Bools) -> Floats:
+    covariance = (directions / (shares * total)) @ directions.T
     covariance[unknown, :] = np.nan
     covariance[:, unknown] = np.nan
     covariance[unknown, unknown] = np.inf
-    return Finish(b, covariance, separated)
-
-
-def covariance_of(problem: Problem, b: Floats) -> Floats | None:
-    """The inverse of the information at b; None where it is not positive: b is no strict maximum."""
-    values, axes = np.linalg.eigh(problem.information(b))
-    if values.min(initial=np.inf) <= _UNDETERMINED * values.max(initial=0.0):
-        return None
-    return np.asarray((axes / values) @ axes.T)
+    return np.asarray(covariance)

@@ -24,8 +24,6 @@ _STEP = 1e-5  # of central differences: truncation and rounding both leave about
 class Objective(ABC):
     """A loss to minimise, the sum over lists of weight times the list's loss."""
 
-    is_likelihood = False
-    """Whether it is minus a log-likelihood, whose curvature is the information about the scores."""
     is_convex = False
     """Whether a minimum is the only one."""
 
@@ -42,8 +40,6 @@ class Objective(ABC):
 class TieredLikelihood(Objective):
     """Minus the log-likelihood of tiers, or of what Efron or Breslow make of them."""
 
-    is_likelihood = True
-
     def __init__(
         self, tiers: Tiers, weights: Floats, *, top: int = NO_CUTOFF, treatment: str = "exact", constant: float = 0.0
     ) -> None:
@@ -58,6 +54,10 @@ class TieredLikelihood(Objective):
         else:
             value, gradient, _ = efron_or_breslow(scores, self._tiers, efron=self._treatment == "efron", bottom=False)
         return -float(value @ self._weights) - self._constant, -self._row_weights * gradient
+
+    def without_cutoff(self) -> TieredLikelihood:
+        """The same tiers with all places: convex, and of similar shape."""
+        return TieredLikelihood(self._tiers, self._weights, treatment=self._treatment)
 
     def curvature_products(self, scores: Floats, moves: Floats) -> Floats:
         if not self.is_convex:
@@ -87,7 +87,7 @@ def make_likelihood(
     top: Any,
     random_state: Any,
     bottom: str | None = None,
-) -> Objective:
+) -> TieredLikelihood:
     """The likelihood of that name in `LIKELIHOODS` as a loss. `bottom` belongs to listmle."""
     tiers, cutoff = make_tiers(labels, offsets), check_top(top)
     if bottom not in ((None, "ordered", "unordered") if name == "listmle" else (None,)):

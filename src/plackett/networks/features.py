@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 SCALINGS = ("none", "standard", "log1p", "quantile")
+ROW_SCALINGS = ("norm", "tfidf", "none")
 MISSING = ("mean", "indicator", "error")
 _KNOTS = 65
 _NUMBERS_AT_ONCE = 1 << 20
@@ -163,6 +164,8 @@ class RowScaling(nn.Module):
 
     def __init__(self, n_features: int, scaling: str = "norm", scale: float = 1.0) -> None:
         super().__init__()
+        if scaling not in ROW_SCALINGS:
+            raise ValueError(f"scaling must be one of {', '.join(ROW_SCALINGS)}, got {scaling!r}")
         self.scaling, self.scale, self.n_features = scaling, scale, n_features
         self.register_buffer("column_weights", torch.ones(n_features, dtype=torch.float64))
 

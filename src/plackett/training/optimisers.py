@@ -39,6 +39,11 @@ def make_optimisers(
     parameters = [p for p in network.parameters() if p.requires_grad]
     sparse_ids = {id(m.weight) for m in network.modules() if getattr(m, "sparse_gradient", False)}
     by_itself = name in ("adagrad", "sgd")
+    if name == "sgd" and options.get("momentum") and sparse_ids:
+        raise ValueError(  # torch would keep a sparse momentum that grows with every step
+            "optimizer_options must not have momentum where gradients are sparse: set sparse_gradients=False and "
+            f"negatives=None, got {options}"
+        )
     apart = [p for p in parameters if id(p) in sparse_ids and not by_itself]
     rest = [p for p in parameters if id(p) not in sparse_ids or by_itself]
     if name == "sparse_adam" and rest:

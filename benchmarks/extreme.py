@@ -1,0 +1,194 @@
+"""What extreme classification costs: ExtremeClassifier against a plain torch model with softmax cross-entropy.
+
+    python benchmarks/extreme.py
+
+epochs   generated data of Wiki10-31K and Delicious-200K shape: seconds an epoch and memory, each model in a process of
+         its own, taking turns; of the larger shape 20 steps, scaled to an epoch
+million  one training step at a million labels, batch 256, hidden 256: memory beyond parameters and optimiser state
+top      the best five of a million labels, against a dense matrix product and torch.topk
+
+Prints tables, writes results/extreme.json.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from measure import PeakMemory, interleaved, report, save
+from rich.console import Console
+
+console = Console()
+HIDDEN, BATCH = 256, 128
+STEPS = {"wiki10-31k": None, "delicious-200k": 20}  # None: a whole epoch
+TURNS = 3
+
+
+def plain_model(train: Any, rows: int) -> tuple[float, float]:
+    """Embedding bag, ReLU, linear layer, cross-entropy against the uniform distribution over a row's labels; SparseAdam
+    and Adam. Seconds of the steps, and the loss."""
+    import torch
+    from torch.nn.functional import embedding_bag
+
+    torch.manual_seed(0)
+    features, labels = train.X.shape[1], train.Y.shape[1]
+    first = torch.nn.Parameter(torch.randn(features, HIDDEN) / HIDDEN**0.5)
+    output = torch.nn.Linear(HIDDEN, labels)
+    sparse = torch.optim.SparseAdam([first], 1e-3)
+    dense = torch.optim.Adam(output.parameters(), 1e-3, fused=True)
+    norms = np.sqrt(train.X.multiply(train.X).sum(1))
+    start = time.perf_counter()
+    total = 0.0
+    for begin in range(0, rows, BATCH):
+        x, y = train.X[begin : begin + BATCH], train.Y[begin : begin + BATCH]
+        values = x.data / np.repeat(norms[begin : begin + BATCH], np.diff(x.indptr))
+        weights = torch.from_numpy(values.astype(np.float32))
+        hidden = torch.relu(_bag(embedding_bag, torch.from_numpy(x.indices.astype(np.int64)), first, x.indptr, weights))
+        target = torch.zeros(len(norms[begin : begin + BATCH]), labels)
+        row = np.repeat(np.arange(len(target)), np.diff(y.indptr))
+        target[row, y.indices.astype(np.int64)] = 1.0
+        target /= target.sum(1, keepdim=True).clamp(min=1.0)
+        loss = torch.nn.functional.cross_entropy(output(hidden), target)
+        sparse.zero_grad()
+        dense.zero_grad()
+        loss.backward()
+        sparse.step()
+        dense.step()
+        total += float(loss.detach())
+    return time.perf_counter() - start, total
+
+
+def _bag(bag: Any, columns: Any, weight: Any, offsets: np.ndarray, values: Any) -> Any:
+    import torch
+
+    return bag(
+        columns, weight, torch.from_numpy(offsets[:-1].astype(np.int64)), per_sample_weights=values, mode="sum",
+        sparse=True,
+    )  # fmt: skip
+
+
+def our_model(train: Any, rows: int, objective: str) -> tuple[float, float]:
+    from plackett import ExtremeClassifier
+
+    model = ExtremeClassifier(
+        objective, hidden_sizes=(HIDDEN,), input_dropout=0.0, hidden_dropout=0.0, optimizer="adam", weight_decay=0.0,
+        learning_rate=1e-3, schedule="constant", batch_size=BATCH, epochs=1, random_state=0, progress=False,
+    )  # fmt: skip
+    model.fit(train.select(np.arange(rows)))
+    return model.history_["seconds"][0], model.history_["loss"][0]
+
+
+def one_epoch(side: str, shape: str) -> dict[str, float]:
+    """Run in a process of its own."""
+    import torch
+
+    from plackett.data import make_multilabel_like
+
+    train, _ = make_multilabel_like(shape, random_state=0)
+    rows = len(train) if STEPS[shape] is None else STEPS[shape] * BATCH
+    warm = train.select(np.arange(2 * BATCH))
+    call = plain_model if side == "cross-entropy" else our_model
+    options = () if side == "cross-entropy" else (side,)
+    call(warm, len(warm), *options)  # compiled kernels are loaded
+    del torch
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds, _ = call(train, rows, *options)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"seconds": seconds * len(train) / rows, "peak GiB": peak / 2**20, "added GiB": (peak - before) / 2**20}
+
+
+def run_epochs() -> dict[str, Any]:
+    sides = ("cross-entropy", "partition", "lower_bound")
+    found: dict[str, Any] = {}
+    for shape in STEPS:
+        turns: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+        for _ in range(TURNS if STEPS[shape] is None else 1):
+            for side in sides:
+                command = [sys.executable, __file__, side, shape]
+                done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+                turns[side].append(json.loads(done.stdout))
+        found[shape] = {
+            side: {key: float(np.median([turn[key] for turn in values])) for key in values[0]}
+            for side, values in turns.items()
+        }
+        plain = found[shape]["cross-entropy"]["seconds"]
+        rows = [
+            [side, f"{cell['seconds']:.1f}", f"{cell['seconds'] / plain:.2f}", f"{cell['peak GiB']:.2f}"]
+            for side, cell in found[shape].items()
+        ]
+        scaled = "" if STEPS[shape] is None else f" (from {STEPS[shape]} steps)"
+        report(f"{shape} shape{scaled}", ["loss", "s an epoch", "ratio", "peak GiB"], rows, console)
+    return found
+
+
+def run_million(labels: int = 1_000_000, rows: int = 256, hidden: int = 256) -> dict[str, float]:
+    """One step of the output layer with the fused loss and Adam."""
+    import torch
+
+    from plackett.losses import linear_partition_loss
+
+    rng = np.random.default_rng(0)
+    output = torch.nn.Linear(hidden, labels)
+    optimiser = torch.optim.Adam(output.parameters(), 1e-3, fused=True)
+    for parameter in output.parameters():  # the state, before what a step adds is measured
+        parameter.grad = torch.zeros_like(parameter)
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    inputs = torch.randn(rows, hidden)
+    counts = rng.integers(1, 10, rows)
+    indices = np.concatenate([rng.choice(labels, count, replace=False) for count in counts])
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+
+    def step() -> None:
+        loss = linear_partition_loss(inputs, output.weight, output.bias, indices, offsets)
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+
+    with PeakMemory() as memory:
+        step()
+    start = time.perf_counter()
+    step()
+    found = {"seconds": time.perf_counter() - start, "added GiB": memory.added / 2**30}
+    report(
+        f"a step at {labels:,} labels, {rows} rows, {hidden} hidden units",
+        ["s", "GiB beyond parameters and state"],
+        [[f"{found['seconds']:.2f}", f"{found['added GiB']:.2f}"]],
+        console,
+    )
+    return found
+
+
+def run_top(labels: int = 1_000_000, rows: int = 256, hidden: int = 256) -> dict[str, float]:
+    import torch
+
+    from plackett.networks import top_columns
+
+    torch.manual_seed(0)
+    weight, bias, inputs = torch.randn(labels, hidden), torch.randn(labels), torch.randn(rows, hidden)
+    with torch.no_grad():
+        found = interleaved(
+            {
+                "in chunks": lambda: top_columns([(inputs, weight, bias)], 5),
+                "matmul and topk": lambda: torch.addmm(bias, inputs, weight.T).topk(5, 1),
+            },
+            3,
+        )
+    ratio = found["in chunks"] / found["matmul and topk"]
+    report(
+        f"the best five of {labels:,} labels, {rows} rows",
+        ["", "s", "ratio"],
+        [[name, f"{s:.3f}", f"{s / found['matmul and topk']:.2f}"] for name, s in found.items()],
+        console,
+    )
+    return {**found, "ratio": ratio}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        print(json.dumps(one_epoch(sys.argv[1], sys.argv[2])))
+    else:
+        save({"million": run_million(), "top": run_top(), "epochs": run_epochs()}, "extreme", console)

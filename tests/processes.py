@@ -1,0 +1,23 @@
+"""Code in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+
+def run_alone(code: str, *arguments: Any) -> Any:
+    """What a fresh process prints last, as JSON; warnings are errors there too."""
+    # Some processors have instructions for bfloat16 that their machine does not let them use.
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
+    done = subprocess.run(  # noqa: S603 (our own code)
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
