@@ -1,12 +1,13 @@
 """How well labels are found: ExtremeClassifier on Delicious-1K and Eurlex-4K, beside Ma et al. (2021) and napkinXC.
 
-    python benchmarks/extreme_quality.py [paper] [default] [peers] [tuned]
+    python benchmarks/extreme_quality.py [paper] [default] [peers] [tuned] [propensity]
 
 paper    the protocol of Ma et al.: two layers of 256, Adam, batches of 128, the rate chosen from three and early
          stopping by a quarter of the training rows; five seeds
 default  ExtremeClassifier as it is: five seeds, and the ensemble of the five
 peers    napkinXC's binary relevance and label tree, in the same run
 tuned    what validation chose for each data set, as an ensemble
+propensity  which reading of PSP@k the published figures can have used
 
 The data are looked for under $PLACKETT_DATA or ../shared/data. Finished cells are kept in
 results/extreme_quality.json, and a second run does only what is missing. Prints tables.
@@ -150,6 +151,40 @@ def run_peers(cells: Cells, name: str, train: MultilabelData, test: MultilabelDa
         cells.run(f"peers/{name}/{kind.__name__}", partial(work, kind))
 
 
+def run_propensity(cells: Cells, name: str, train: MultilabelData, test: MultilabelData) -> None:
+    """PSP@k of one network of the paper's by several readings: whose labels give propensities, and what is averaged."""
+
+    def work() -> dict[str, Any]:
+        options = {**PAPER, "scaling": SCALING[name], "learning_rate": 1e-3, "random_state": 0}
+        top = ExtremeClassifier(**options).fit(train).predict_top(test.X, max(PLACES))[0]
+        readings = {}
+        for labels, Y in (("training", train.Y), ("test", test.Y)):
+            inverse = metrics.inverse_propensity(Y)
+            for normalisation in ("sums", "rows"):
+                readings[f"propensities of {labels} labels, {normalisation}"] = [
+                    round(
+                        100.0
+                        * metrics.propensity_scored_precision(
+                            top, test.Y, inverse, k=k, normalisation=normalisation, empty="skip"
+                        ),
+                        2,
+                    )
+                    for k in PLACES
+                ]
+        return {"P": measure(top, train, test)["P"], "readings": readings}
+
+    cells.run(f"propensity/{name}", work)
+
+
+def show_propensity(name: str, done: dict[str, Any]) -> None:
+    """PSP@k over P@k, since the networks differ a little in P@k."""
+    cell, published = done[f"propensity/{name}"], PUBLISHED[name]["PL-Partition"]
+    shares = {"published": np.array(published["PSP"]) / published["P"]}
+    shares |= {reading: np.array(values) / cell["P"] for reading, values in cell["readings"].items()}
+    rows = [[reading, *(f"{x:.3f}" for x in values)] for reading, values in shares.items()]
+    report(f"{name}: PSP@k / P@k", ["reading", *(f"k = {k}" for k in PLACES)], rows, console)
+
+
 def mean_and_error(cells: list[dict[str, Any]], metric: str) -> list[str]:
     values = np.array([cell[metric] for cell in cells])
     error = values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.zeros(values.shape[1])
@@ -182,10 +217,12 @@ def show(done: dict[str, Any]) -> None:
             if (key := kind.format(name)) in done:
                 seconds = done[key].get("seconds a member", done[key].get("fit"))
                 console.print(f"{key}: {seconds} s to fit")
+        if f"propensity/{name}" in done:
+            show_propensity(name, done)
 
 
 if __name__ == "__main__":
-    kinds = sys.argv[1:] or ["paper", "default", "peers", "tuned"]
+    kinds = sys.argv[1:] or ["paper", "default", "peers", "tuned", "propensity"]
     kept = Cells()
     for data_set in DATA_SETS:
         both = load(data_set)
@@ -197,4 +234,6 @@ if __name__ == "__main__":
             run_ensemble(kept, "tuned", data_set, *both, TUNED[data_set])
         if "paper" in kinds:
             run_paper(kept, data_set, *both)
+        if "propensity" in kinds:
+            run_propensity(kept, data_set, *both)
     show(kept.done)

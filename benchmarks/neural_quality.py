@@ -33,7 +33,7 @@ LOSSES = (
 )  # fmt: skip
 DRAWN = {"partition": "#0072B2", "listpl": "#D55E00", "listmle": "#009E73", "listnet": "#CC79A7"}
 SEEDS = 5
-EPOCHS = {"MQ2008": 40, "MSLR sample": 40}
+EPOCHS = {"MQ2008": 30, "MSLR sample": 30}
 PARTS = ("train", "validation", "test")
 
 

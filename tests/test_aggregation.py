@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import pickle
 import warnings
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from oracles import enumerated_log_likelihood
 from sklearn.exceptions import ConvergenceWarning
 
+import plackett.errors
 from plackett import RankAggregator, partition_derivatives, partition_log_likelihood
 from plackett.aggregation import NoMaximumError
 from plackett.aggregation.ballots import as_ballots, prepare
@@ -156,6 +158,20 @@ def test_solvers_agree(tied: float) -> None:
     assert newton.residual_ < 1e-9
 
 
+@pytest.mark.parametrize("solver", ["newton", "lbfgs", "mm"])
+@pytest.mark.parametrize("weight", [1e-12, 1e-9, 1e-300])
+def test_small_weights_change_nothing(solver: str, weight: float) -> None:
+    rankings = [["a", "b", "c"], ["b", "a", "c"], ["c", {"a", "b"}], ["a", "c"], ["a", "b"]]
+    whole = RankAggregator(solver=solver).fit(rankings)
+    small = RankAggregator(solver=solver).fit(rankings, sample_weight=np.full(5, weight))
+    assert small.converged_
+    np.testing.assert_allclose(small.scores_, whole.scores_, atol=1e-9)
+    np.testing.assert_allclose(small.standard_errors_ * math.sqrt(weight), whole.standard_errors_, rtol=1e-9)
+    ridge = RankAggregator(ridge=0.3).fit(rankings)
+    small = RankAggregator(ridge=0.3 * weight).fit(rankings, sample_weight=np.full(5, weight))
+    np.testing.assert_allclose(small.scores_, ridge.scores_, atol=1e-9)
+
+
 @given(st.integers(0, 10_000))
 def test_mm_never_loses(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -251,6 +267,14 @@ def test_who_is_to_blame_is_named() -> None:
     ballots = as_ballots(core, names=["a", "b", "c", "z"])
     with pytest.raises(NoMaximumError, match=r"on no ballot that ranks anything: z.*drop.*prior=0\.5"):
         RankAggregator().fit(ballots)
+
+
+def test_the_error_travels_between_processes() -> None:
+    with pytest.raises(NoMaximumError) as caught:
+        RankAggregator().fit([["a", "b"], ["b", "a"], ["a", "x"]])
+    again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301
+    assert (str(again), again.items) == (str(caught.value), ["x"])
+    assert plackett.errors.NoMaximumError is NoMaximumError
 
 
 def test_nothing_left_to_keep() -> None:

@@ -3,6 +3,7 @@
 import itertools
 import math
 import pickle
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import choix
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from data_folder import real_data
 from scipy.optimize import least_squares
 from scipy.stats import chi2
@@ -19,7 +21,8 @@ from sklearn.exceptions import NotFittedError
 
 from plackett import RankAggregator, preference_log_probability
 from plackett.aggregation import load_edges
-from plackett.aggregation.inference import quasi_variances
+from plackett.aggregation.ballots import as_ballots
+from plackett.aggregation.inference import quasi_variances, ranks_of
 from plackett.aggregation.kernels import INFORMATION
 from plackett.aggregation.model import Objective
 from plackett.data import Ballots, from_frame, load_preflib, load_rankings_csv
@@ -204,6 +207,37 @@ def test_names_that_cannot_be_sorted() -> None:
     assert RankAggregator().fit([["a", 1], [1, "a"]]).items_ == ["a", 1]
 
 
+@pytest.mark.parametrize("form", [list, torch.stack, lambda rows: [row.numpy() for row in rows]])
+def test_tensors_are_rankings(form: Any) -> None:
+    rows = [torch.tensor(ranking) for ranking in ([0, 1, 2], [2, 1, 0], [1, 0, 2])]
+    model = RankAggregator().fit(form(rows))
+    assert model.items_ == [0, 1, 2]
+    np.testing.assert_array_equal(model.scores_, RankAggregator().fit([row.tolist() for row in rows]).scores_)
+
+
+def test_large_whole_labels_are_told_apart() -> None:
+    """float64 cannot tell 2^60 from 2^60 + 1, or 1 less than -1e17 from it."""
+    labels = np.array([2, 1, 0, 0, 1, 2, 1, 0, 2])
+    ballots = with_(
+        items=np.tile(np.arange(3), 3), labels=labels, offsets=np.arange(4) * 3, weights=np.ones(3), names="abc"
+    )
+    expected = RankAggregator().fit(ballots)
+    frame = pd.DataFrame({"b": np.repeat(np.arange(3), 3), "y": labels, "item": list("abc") * 3})
+    data = from_frame(frame, query="b", label="y", ids="item", features=[])
+    for form in (replace(ballots, labels=labels + 2**60), replace(data, y=labels + 2**60)):
+        model = RankAggregator().fit(form)
+        np.testing.assert_array_equal(model.scores_, expected.scores_)
+        np.testing.assert_array_equal(model.predict_proba(form), expected.predict_proba(ballots))
+
+
+@pytest.mark.parametrize("labels", [[-1e17, -2e17, -1e17], [-(10**17), -(10**17) - 1, 5], [2.0, 1.0, 1.0]])
+def test_unranked_items_come_below_labels_of_any_size(labels: list[float]) -> None:
+    ballots = with_(
+        items=np.array([0, 1, 2]), labels=np.array(labels), offsets=np.array([0, 2, 3]), names=["a", "b", "c"]
+    )
+    assert tiers_of(ballots.complete()) == [[[0], [1], [2]], [[2], [0, 1]]]
+
+
 def with_(**changes: Any) -> Ballots:
     parts = {
         "items": np.array([0, 1, 1, 0]),
@@ -239,6 +273,17 @@ def with_(**changes: Any) -> Ballots:
         (3, "ballots must be Ballots.*got int"),
         (np.arange(3), "a ranking in each row, got 1 dimensions"),
         ([["a", {}], ["b", "a"]], "items must be texts, numbers or other values with a hash"),
+        ([["a", "b"], ["b", None]], "items must not be missing, got None: pass rankings of different lengths"),
+        ([[1.0, 2.0], [2.0, math.nan]], "items must not be missing, got nan"),
+        ([["a", "b"], ["b", {"a", np.float32("nan")}]], "items must not be missing, got"),
+        (np.array([[1.0, 2.0], [2.0, np.nan]]), "items must not be missing, got nan"),
+        (np.array([["a", "b"], ["b", None]], object), "items must not be missing, got None"),
+        (with_(names=["a", None]), "items must not be missing, got None"),
+        (np.array([[0, 1, 2], [1, 0, -1]]), "must not hold numbers below 0, got -1: pass lists"),
+        ([np.array([0, 1, 2]), np.array([1, 0, -1])], "must not hold numbers below 0, got -1"),
+        (np.ma.masked_equal([[0, 1, 2], [1, 0, 9]], 9), "must not be masked arrays: pass lists of different lengths"),
+        ([np.ma.masked_equal([1, 0, 9], 9)], "must not be masked arrays"),
+        ([[torch.tensor(0), torch.tensor(1)]], r"items must not be tensors, got tensor\(0\): use ranking.tolist\(\)"),
     ],
 )
 def test_bad_ballots(ballots: Any, problem: str) -> None:
@@ -252,8 +297,10 @@ def test_bad_ballots(ballots: Any, problem: str) -> None:
         ({"solver": "magic"}, "solver must be one of auto, newton, lbfgs, mm, got 'magic'"),
         ({"unranked": "first"}, "unranked must be one of"),
         ({"on_infinite": "hope"}, "on_infinite must be one of"),
+        ({"ridge": "1"}, "ridge must be a number of at least 0, got '1'"),
         ({"ridge": -1.0}, "ridge must be a number of at least 0, got -1.0"),
         ({"prior": math.nan}, "prior must be a number of at least 0, got nan"),
+        ({"prior": 1e-300}, "singular in float64: raise prior or ridge"),
         ({"max_iter": 0}, "max_iter must be a whole number of at least 1"),
         ({"solver": "mm", "ridge": 1.0}, "solver 'mm' takes neither ridge nor X"),
     ],
@@ -264,6 +311,8 @@ def test_bad_parameters(parameters: dict[str, Any], problem: str) -> None:
 
 
 def test_bad_sample_weights_and_ids() -> None:
+    with pytest.raises(ValueError, match=r"y must be None.*pass weights as sample_weight="):
+        RankAggregator().fit(SMALL, np.ones(6))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="weights must hold one number for each of the 6 ballots"):
         RankAggregator().fit(SMALL, sample_weight=[1.0])
     frame = pd.DataFrame({"q": [0, 0], "y": [1, 0]})
@@ -310,6 +359,29 @@ def test_normalisation(small: RankAggregator) -> None:
     assert RankAggregator().fit([["a", "b"], ["b", "a"]]).rank_.tolist() == [1, 1]
 
 
+def test_equal_items_share_a_place() -> None:
+    """Rankings that begin anywhere in a cycle: all scores are 0 but for rounding."""
+    for n in (3, 5, 8):
+        cycle = RankAggregator().fit([[(first + k) % n for k in range(n)] for first in range(n)])
+        assert cycle.rank_.tolist() == [1] * n
+        assert cycle.summary().column("item").tolist() == list(range(n))
+    rng = np.random.default_rng(0)
+    scores = np.array([1.0, 0.5, 1.0, 0.5, 1.0, 0.5]) + 1e-15 * rng.standard_normal(6)
+    assert ranks_of(scores).tolist() == [1, 4, 1, 4, 1, 4]
+    assert ranks_of(np.array([[3.0, 1.0, 2.0], [0.0, 0.0, 1e-8]])).tolist() == [[1, 3, 2], [2, 2, 1]]
+
+
+def test_items_with_equal_features() -> None:
+    rankings = [["a", "c", "d"], ["d", "b"], ["c", "a"], ["d", "a", "c"], ["b", "c"]]
+    model = RankAggregator().fit(rankings, X=[[1.0], [1.0], [2.0], [4.0]])
+    assert model.difference("a", "b") == (0.0, 0.0, 0.0, 0.0, 1.0)
+    with pytest.raises(ValueError, match="items of different features, got 'a' and 'b' with equal ones"):
+        model.quasi_variances()
+    assert model.rank_.tolist() == [3, 3, 2, 1]
+    low, high = model.rank_intervals(0.99, random_state=0)
+    assert (low[0], high[0]) == (low[1], high[1]) == (1, 3)  # never 2 or 4, for they stand together
+
+
 def test_worth_intervals_follow_the_logit(small: RankAggregator) -> None:
     """The delta method with numeric derivatives of log(worth / (1 - worth))."""
 
@@ -341,6 +413,31 @@ def test_rank_intervals() -> None:
     assert high.tolist() == [3, 3, 3, 6, 6, 6]
     again = model.rank_intervals(0.999, random_state=0)
     np.testing.assert_array_equal(low, again.low)
+    bootstrap = model.rank_intervals(0.999, method="bootstrap", samples=50, random_state=0)
+    assert bootstrap.low.tolist() == [1, 1, 1, 4, 4, 4]
+    assert bootstrap.high.tolist() == [3, 3, 3, 6, 6, 6]
+    with pytest.raises(ValueError, match="method must be one of simulation, bootstrap, got 'jackknife'"):
+        model.rank_intervals(method="jackknife")
+    with pytest.raises(ValueError, match="samples must be a whole number of at least 1, or None, got 0"):
+        model.rank_intervals(samples=0)
+
+
+@pytest.mark.parametrize("prior", [0.0, 0.5])
+def test_the_bootstrap_fits_ballots_with_gamma_weights(prior: float) -> None:
+    weights = [3.0, 1.0, 2.0, 1.5, 4.0, 1.0]
+    model = RankAggregator(prior=prior).fit(SMALL, sample_weight=weights)
+    low, high = model.rank_intervals(0.6, method="bootstrap", samples=21, random_state=5)
+    generator = np.random.default_rng(5)
+    ranks = np.sort(
+        [
+            RankAggregator(prior=prior).fit(SMALL, sample_weight=generator.standard_gamma(weights)).rank_
+            for _ in range(21)
+        ],
+        axis=0,
+    )
+    np.testing.assert_array_equal(low, ranks[4])  # the first of which a share of 0.2 is no higher: 5 of 21
+    np.testing.assert_array_equal(high, ranks[16])
+    assert (low < high).any()
 
 
 def test_quasi_variances_are_least_squares_of_logarithms() -> None:
@@ -349,7 +446,7 @@ def test_quasi_variances_are_least_squares_of_logarithms() -> None:
     covariance = root @ root.T / 9
     upper = np.triu_indices(6, 1)
     target = np.log([covariance[i, i] + covariance[j, j] - 2 * covariance[i, j] for i, j in zip(*upper, strict=True)])
-    found = quasi_variances(covariance)
+    found = quasi_variances(covariance, range(6))
     peer = least_squares(
         lambda q: np.log(np.maximum(q[upper[0]] + q[upper[1]], 1e-9)) - target, np.ones(6), xtol=1e-14, ftol=1e-14
     )
@@ -361,7 +458,7 @@ def test_quasi_variances_are_least_squares_of_logarithms() -> None:
 def test_quasi_variances_of_independent_scores_are_their_variances() -> None:
     variances = np.array([0.5, 1.0, 2.0, 0.1])
     centring = np.eye(4) - 0.25
-    found = quasi_variances(centring @ np.diag(variances) @ centring)
+    found = quasi_variances(centring @ np.diag(variances) @ centring, range(4))
     np.testing.assert_allclose(found.variances, variances, rtol=1e-9)
     assert found.worst_error < 1e-9
     two = RankAggregator().fit([["a", "b"], ["b", "a"], ["a", "b"]])
@@ -456,6 +553,30 @@ def test_tests_of_unequal_data_or_penalised_models_are_refused(small: RankAggreg
         RankAggregator(ridge=1.0).fit(SMALL).likelihood_ratio_test()
 
 
+def test_models_of_other_ballots_with_equal_tiers_are_refused() -> None:
+    """The likelihood of equal worths depends on the sizes of tiers alone, so that it cannot tell these apart."""
+    X = [[1.0], [2.0], [4.0]]
+    free = RankAggregator().fit(SMALL, sample_weight=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    other = [["b", "a", "c"], *SMALL[1:]]
+    for rankings, weights in ((other, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]), (SMALL, [0.5, 0.2, 0.3, 0.4, 0.1, 0.6])):
+        restricted = RankAggregator().fit(rankings, X=X, sample_weight=weights)
+        assert restricted.null_log_likelihood_ == pytest.approx(free.null_log_likelihood_)
+        with pytest.raises(ValueError, match="restricted must be fitted to the same ballots"):
+            free.likelihood_ratio_test(restricted)
+
+
+def test_the_same_ballots_in_another_form() -> None:
+    """Of other order, with the items of a tier the other way round, cast one by one, with names in another order."""
+    weights = np.array([0.1, 0.7, 0.3, 0.4, 0.5, 0.6])
+    free = RankAggregator().fit(SMALL, sample_weight=weights)
+    backwards = [*SMALL[:3], [["b", "c"], "a"], *SMALL[4:]][::-1] + [["a", "b", "c"]] * 2
+    split = np.append(weights[::-1], [0.03, 0.03])
+    split[5] -= 0.06
+    ballots = replace(as_ballots(backwards, names=["c", "a", "b"]), weights=split)
+    restricted = RankAggregator().fit(ballots, X=[[4.0], [1.0], [2.0]])
+    assert free.likelihood_ratio_test(restricted).degrees_of_freedom == 1
+
+
 def test_features_and_existence() -> None:
     """d never beats anyone, which the feature of the middle does not express, and the one of the order does."""
     with pytest.raises(ValueError, match="some combination of the columns of X agrees with every ballot"):
@@ -522,6 +643,15 @@ def test_probabilities_of_sets_and_orders(small: RankAggregator) -> None:
     assert small.predict_proba(array)[0] == pytest.approx(worth["b"] / (worth["a"] + worth["b"]))
 
 
+def test_ballots_that_do_not_use_the_items_left_out() -> None:
+    ballots = as_ballots([["a", "b"], ["b", "a"], ["a", "z"]])
+    with pytest.warns(UserWarning, match="left out"):
+        model = RankAggregator(on_infinite="drop").fit(ballots)
+    np.testing.assert_allclose(model.predict_proba(ballots.select([0, 1])), 0.5)
+    with pytest.raises(ValueError, match="items of the model, got 'z'"):
+        model.predict_proba(ballots)
+
+
 def test_samples_follow_the_model(small: RankAggregator) -> None:
     drawn = small.sample(20_000, random_state=0)
     orders = list(itertools.permutations("abc"))
@@ -561,6 +691,9 @@ def test_models_on_disk(small: RankAggregator, tmp_path: Path) -> None:
         np.testing.assert_array_equal(read.scores_, small.scores_)
         np.testing.assert_array_equal(read.standard_errors_, small.standard_errors_)
         assert str(read.summary()) == str(small.summary())
+        assert read.ballots_hash_ == small.ballots_hash_
+        with pytest.raises(ValueError, match="the bootstrap needs the ballots, which are not saved"):
+            read.rank_intervals(method="bootstrap")
     features = RankAggregator().fit(SMALL, X=[[1.0], [2.0], [4.0]])
     features.save(tmp_path / "model")
     read = RankAggregator.load(tmp_path / "model")
@@ -584,7 +717,15 @@ def test_copies(small: RankAggregator) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a,b,2\nb,a\n", "winner,loser,weight\na,b,2\n\nb,a,1\n", "# c\na\tb\t2\nb\ta", "a b 2\nb a"]
+    "text",
+    [
+        "a,b,2\nb,a\n",
+        "winner,loser,weight\na,b,2\n\nb,a,1\n",
+        "Loser,Winner,Count\nb,a,2\na,b\n",
+        "loser\twinner\nb\ta\t2\na\tb\n",
+        "# c\na\tb\t2\nb\ta",
+        "a b 2\n # e f\nb a",
+    ],
 )
 def test_files_of_comparisons(text: str, tmp_path: Path) -> None:
     path = tmp_path / "edges.txt"
@@ -599,6 +740,12 @@ def test_files_of_comparisons(text: str, tmp_path: Path) -> None:
     ("text", "problem", "line"),
     [
         ("a,b\nc,c\n", "an item cannot beat itself", 2),
+        ("# games\nfrom,to\na,b\n", "headings must be winner,loser or loser,winner.*put a line winner,loser", 2),
+        ("item1,item2\na,b\n", "headings must be winner,loser or loser,winner", 1),
+        ("source,target,weight\na,b,1\n", "headings must be winner,loser or loser,winner", 1),
+        ("winner,loser,season\na,b,2002\n", "headings must be winner,loser or loser,winner", 1),
+        ("game,winner,loser\n1,a,b\n", "headings must be winner,loser or loser,winner", 1),
+        ("winner,loser\n", "holds no comparisons", None),
         ("a,b\na\n", "expected winner,loser", 2),
         ("a,b\na,b,c,d\n", "expected winner,loser", 2),
         ("a,b\n,b\n", "expected winner,loser", 2),

@@ -99,6 +99,8 @@ def test_edges(plackett: Any, tmp_path: Path) -> None:
     model = RankAggregator().fit(pairs)
     found = {row["item"]: row["score"] for row in json.loads(output)["items"]}
     assert [found[item] for item in model.items_] == pytest.approx(model.scores_.tolist(), abs=1e-9)
+    path.write_text("loser,winner,weight\nb,a,3\na,b\nc,b,2\na,c\n")
+    assert plackett("aggregate", path, "--edges", "--json") == (0, output, "")
     path.write_text("a,b\nc,c\n")
     code, _, error = plackett("aggregate", path, "--edges")
     assert code == 1

@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 import sklearn
 import torch
+from data_folder import real_data
 from scipy.sparse import coo_array, csr_array
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -18,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from plackett import ExtremeClassifier, NeuralRanker, losses
-from plackett.data import Ballots, MultilabelData, make_multilabel
+from plackett.data import Ballots, MultilabelData, load_rankings_csv, make_multilabel
 from plackett.errors import DataError
 from plackett.estimators import extreme, load_model, make_model
 from plackett.losses import LOSSES
@@ -302,6 +303,23 @@ def test_label_ranking(rng: np.random.Generator) -> None:
     ranks = model.rank(X[200:])
     assert (np.sort(ranks, 1) == np.arange(1, 7)).all()
     np.testing.assert_array_equal(np.argsort(ranks, 1), np.argsort(-model.predict(X[200:]), 1, kind="stable"))
+
+
+def test_real_label_rankings() -> None:
+    """Tied rankings of eleven labels, beside the best that scores without ties can reach and the mean ranking."""
+    ballots = load_rankings_csv(real_data("label-ranking", "vowel.csv.xz"), items="L*", features="A*")
+    Y = np.full((len(ballots), len(ballots.names)), np.nan)
+    Y[np.repeat(np.arange(len(Y)), np.diff(ballots.offsets)), ballots.items] = ballots.labels
+    X, order = np.asarray(ballots.X), np.random.default_rng(0).permutation(len(Y))
+    train, test = order[:400], order[400:]
+    options = {"hidden_sizes": (64,), "epochs": 25, "learning_rate": 0.01, "random_state": 0}
+    model = ExtremeClassifier(**options, input_dropout=0.0, hidden_dropout=0.2).fit(X[train], Y[train])
+    tau = get_metric("tau-x")
+    mean = np.broadcast_to(np.nanmean(Y[train], 0), (len(test), Y.shape[1]))
+    best = tau(Y[test] - 1e-6 * np.arange(Y.shape[1]), Y[test])
+    found = tau(model.predict(X[test]), Y[test])
+    assert tau(mean, Y[test]) < 0.3 * best
+    assert found > 0.8 * best
 
 
 def test_metrics_of_validation(data: MultilabelData, other: MultilabelData) -> None:
@@ -692,6 +710,13 @@ def test_bad_data(change: Any, message: str, data: MultilabelData) -> None:
     given = {"X": data.X, "Y": data.Y} | change(data)
     with pytest.raises(ValueError, match=message):
         ExtremeClassifier(**SETTINGS).fit(given.pop("X"), given.pop("Y"), **given)
+
+
+def test_grades_that_an_objective_cannot_take(data: MultilabelData) -> None:
+    Y = data.Y.copy()
+    Y.data = 1.0 + np.arange(Y.nnz) % 2
+    with pytest.raises(ValueError, match="Y must not carry different grades for the objective 'logistic'"):
+        ExtremeClassifier("logistic", **SETTINGS).fit(data.X, Y)
 
 
 @pytest.mark.parametrize("name", ["partition", "logistic"])

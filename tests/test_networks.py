@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -341,7 +342,7 @@ def test_attention_list_by_list(with_gradients: bool, rng: np.random.Generator) 
     with torch.set_grad_enabled(with_gradients):
         x.requires_grad_(with_gradients)
         together = network(x, offsets)
-        parts = [network(x[a:b], None) for a, b in zip(offsets[:-1], offsets[1:], strict=True) if b > a]
+        parts = [network(x[a:b], None) for a, b in pairwise(offsets) if b > a]
         # Single precision, sums in another order.
         torch.testing.assert_close(together, torch.cat(parts), rtol=1e-4, atol=1e-5)
         if with_gradients:
@@ -452,10 +453,13 @@ def test_best_columns_of_scores_with_ties(seed: int, rows: int, count: int, memb
 @pytest.mark.parametrize("count", [1023, 1024, 1025, 2048, 5000])
 @pytest.mark.parametrize("k", [1, 5, 1023])
 @pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("compiled", [True, False])
 def test_best_columns_of_layers_in_chunks(
-    count: int, k: int, members: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    count: int, k: int, members: int, compiled: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whole numbers, so that ties are many and scores are exact in any order of summation."""
+    if not compiled:  # what other devices use
+        monkeypatch.setattr(top_module, "_keep_best", top_module._keep_best_in_torch)
     monkeypatch.setattr(top_module, "_NUMBERS_AT_ONCE", 1)  # chunks of 1,024 columns
     layers = [
         tuple(torch.from_numpy(rng.integers(-2, 3, shape).astype(np.float32)) for shape in ((6, 3), (count, 3), count))

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 import sklearn
 import torch
+from data_folder import real_data
 from processes import run_alone
 from scipy.sparse import csr_array
 from sklearn.base import clone
@@ -24,7 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from plackett import BoostedRanker, NeuralRanker
-from plackett.data import Ballots, RankingData, make_graded_lists, make_tiered_lists
+from plackett.data import Ballots, RankingData, load_letor, make_graded_lists, make_tiered_lists
 from plackett.errors import DataError
 from plackett.estimators import load_model, make_model
 from plackett.losses import LOSSES
@@ -324,6 +325,14 @@ def test_two_threads_at_once(data: RankingData) -> None:
         assert_same(model, alone[seed])
 
 
+def test_real_lists() -> None:
+    data = load_letor(real_data("mq2008", "S1.txt.xz"))
+    train, test = data.select(range(100)), data.select(range(100, len(data)))
+    model = NeuralRanker(epochs=30, scaling="quantile", learning_rate=3e-3, random_state=0).fit(train)
+    start = ndcg(np.zeros(len(test.y)), test.y, k=10, offsets=test.offsets)
+    assert model.score(test.X, test.y, qid=test.qid) > start + 0.1
+
+
 # Features
 
 
@@ -498,6 +507,8 @@ def test_what_is_no_model(data: RankingData, tmp_path: Path) -> None:
         for load in (NeuralRanker.load, load_model):
             with pytest.raises(DataError):
                 load(path)
+    (path / "plackett.json").write_text(changed(parameters={**parameters, "device": "nonsense"}))
+    assert_same(NeuralRanker.load(path, device="cpu"), model)
     (path / "plackett.json").write_text(good)
     flipped = bytearray(weights)
     flipped[-3] ^= 1
@@ -693,6 +704,7 @@ def test_killed_at_ten_moments(tmp_path: Path) -> None:
     for name in ("ranker", "wide"):
         found, wanted = (tmp_path / part / f"{name}.model" / "weights.safetensors" for part in ("parts", "whole"))
         assert found.read_bytes() == wanted.read_bytes()
+        assert {p.name.partition(".safetensors")[2] for p in (tmp_path / "parts" / name).iterdir()} == {"", ".before"}
 
 
 def test_functions_are_known_by_their_names(data: RankingData, tmp_path: Path) -> None:

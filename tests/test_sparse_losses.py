@@ -51,6 +51,36 @@ def test_sparse_equals_dense(name, scale, dtype, rng):
     np.testing.assert_allclose(gradient, expected_gradient, rtol=digits, atol=10 * digits)
 
 
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_logistic_is_the_cross_entropy_of_every_label(scale, dtype, rng):
+    scores = torch.tensor(scale * rng.standard_normal((len(POSITIVES), COLUMNS)), dtype=dtype)
+
+    def in_rows(w):
+        return losses.sparse_logistic_loss(w, INDICES, OFFSETS, reduction="none")
+
+    def by_label(w):
+        every = torch.nn.functional.binary_cross_entropy_with_logits(w, dense_labels(), reduction="none")
+        return every.sum(1)
+
+    value, (gradient,) = value_and_gradients(in_rows, scores)
+    expected, (expected_gradient,) = value_and_gradients(by_label, scores.double())
+    digits = 1e-13 if dtype == torch.float64 else 3e-6
+    np.testing.assert_allclose(value, expected, rtol=digits, atol=digits)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-12 if dtype == torch.float64 else 1e-5, atol=1e-6)
+    weights = torch.arange(len(POSITIVES))
+    mean = losses.sparse_logistic_loss(scores, INDICES, OFFSETS, weights=weights)
+    np.testing.assert_allclose(mean, (expected * weights).sum() / weights.sum(), rtol=10 * digits)
+
+
+def test_logistic_far_from_zero():
+    scores = torch.tensor([[1e30, -1e30, 0.0]], requires_grad=True)
+    value = losses.sparse_logistic_loss(scores, [0], [0, 1])
+    value.backward()
+    np.testing.assert_allclose(value.item(), np.log(2.0), rtol=1e-6)  # single precision
+    np.testing.assert_allclose(scores.grad, [[0.0, 0.0, 0.5]], atol=1e-7)
+
+
 @pytest.mark.parametrize("name", ["partition", "lower_bound"])
 def test_grades_of_positives(name, rng):
     grades = rng.integers(1, 4, len(INDICES)).astype(float)

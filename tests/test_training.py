@@ -527,6 +527,22 @@ def test_the_checkpoint_before_it_alone(tmp_path: Path) -> None:
     assert_same(weights_of(task.network), whole)
 
 
+def test_killed_while_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed process was about to write is swept away, and the file that is whole is taken."""
+    path = tmp_path / "state"
+    whole = state_of(path)
+    with monkeypatch.context() as patch:  # a kill leaves no time for tidying up
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        patch.setattr(checkpoint_module, "save_file", lambda _, file, __: 1 / (Path(file).write_bytes(b"half") - 4))
+        with pytest.raises(ZeroDivisionError):
+            train(Regression(0), Settings(epochs=3), checkpoint=Checkpoint(path, 0.0, "x"))
+    assert list(tmp_path.glob(".*.part"))
+    task = Regression(1)
+    train(task, Settings(epochs=3), checkpoint=Checkpoint(path, 0.0, "x"))
+    assert_same(weights_of(task.network), whole)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["state", "state.before"]
+
+
 def test_checkpoints_of_other_trainings(tmp_path: Path) -> None:
     path = tmp_path / "state"
     state_of(path)

@@ -3,6 +3,9 @@
 Bad arguments raise `ValueError` or `TypeError`: they name the argument, what was expected and what came.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class PlackettError(Exception):
     """Base of the errors that are not about an argument."""
@@ -13,6 +16,14 @@ class MissingDependencyError(PlackettError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}: install it with  pip install 'plackett[{extra}]'")
+
+
+class NoMaximumError(PlackettError, ValueError):
+    """The likelihood has no maximum, or not a single one. `items` are those to leave out for it to have one."""
+
+    def __init__(self, reason: str, items: Sequence[Any] = ()) -> None:
+        self.items = list(items)
+        super().__init__(reason)
 
 
 class AccuracyWarning(UserWarning):

@@ -8,10 +8,9 @@ connectivity  whether a maximum exists, and for which items not
 inference     quasi-variances, ranks, tests
 edges         files of pairwise comparisons
 summary, figure   worths with intervals as a table and as a figure
-blas          no spinning threads for small matrices
 """
 
-from plackett.aggregation.connectivity import NoMaximumError
 from plackett.aggregation.edges import load_edges
+from plackett.errors import NoMaximumError
 
 __all__ = ["NoMaximumError", "load_edges"]

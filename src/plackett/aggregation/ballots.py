@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +12,10 @@ import numpy.typing as npt
 
 from plackett.aggregation.kernels import LARGEST_RATIONAL, hash_ballots
 from plackett.data.containers import Ballots, RankingData, rows_of_lists
+from plackett.fingerprint import fingerprint
+from plackett.likelihood.partition import is_torch, ranks_if_large
 from plackett.likelihood.tiers import make_tiers
-from plackett.lists import IntArray, check_finite, offsets_from_sizes
+from plackett.lists import IntArray, check_finite, is_missing, offsets_from_sizes
 from plackett.threads import run_over_ranges
 
 Floats = npt.NDArray[np.float64]
@@ -30,30 +33,42 @@ def as_ballots(rankings: Any, names: Sequence[Any] | None = None) -> Ballots:
     if isinstance(rankings, Ballots):
         if names is None or list(rankings.names) == list(names):
             return rankings
-        numbers = _numbers_of(rankings.names, names)
-        return replace(rankings, items=numbers[np.asarray(rankings.items)], names=list(names))
+        used, items = np.unique(rankings.items, return_inverse=True)
+        numbers = _numbers_of([rankings.names[item] for item in used], names)
+        return replace(rankings, items=numbers[items], names=list(names))
     if isinstance(rankings, RankingData):
         if rankings.ids is None:
             raise ValueError("ballots must say which item each row is: a RankingData needs ids, got none")
-        values, sizes, labels = rankings.ids, np.diff(rankings.offsets), np.asarray(rankings.y, np.float64)
-    elif isinstance(rankings, np.ndarray):
-        if rankings.ndim != 2:
-            raise ValueError(
-                f"ballots given as an array must have a ranking in each row, got {rankings.ndim} dimensions"
-            )
-        values, sizes = rankings.reshape(-1), np.full(len(rankings), rankings.shape[1])
-        labels = np.tile(np.arange(rankings.shape[1], 0, -1.0), len(rankings))
-    elif isinstance(rankings, str | bytes | Mapping) or not isinstance(rankings, Iterable):
+        return _assemble(rankings.ids, rankings.y, np.diff(rankings.offsets), names)
+    if _is_array(rankings):
+        array = _without_padding(rankings)
+        if array.ndim != 2:
+            raise ValueError(f"ballots given as an array must have a ranking in each row, got {array.ndim} dimensions")
+        labels = np.tile(np.arange(array.shape[1], 0, -1.0), len(array))
+        return _assemble(array.reshape(-1), labels, np.full(len(array), array.shape[1]), names)
+    if isinstance(rankings, str | bytes | Mapping) or not isinstance(rankings, Iterable):
         raise ValueError(
             "ballots must be Ballots, RankingData with ids, an array with a ranking in each row or a sequence of "
             f"rankings, got {type(rankings).__name__}"
         )
-    else:
-        return _from_sequences(rankings, names)
-    found, items = np.unique(values, return_inverse=True)
-    if names is not None:
-        return _assemble(_numbers_of(found.tolist(), names)[items], labels, sizes, names)
-    return _assemble(items.reshape(-1), labels, sizes, found.tolist())
+    return _from_sequences(rankings, names)
+
+
+def _is_array(values: Any) -> bool:
+    return isinstance(values, np.ndarray) or is_torch(values)
+
+
+def _without_padding(values: Any) -> npt.NDArray[Any]:
+    """An array or tensor as an array, whose entries are all items."""
+    array: npt.NDArray[Any] = values.numpy(force=True) if is_torch(values) else values
+    if isinstance(array, np.ma.MaskedArray):
+        raise ValueError("ballots must not be masked arrays: pass lists of different lengths")
+    if array.dtype.kind in "if" and (array < 0).any():
+        raise ValueError(
+            f"ballots given as arrays must not hold numbers below 0, got {array.min()}: pass lists, without it if "
+            "it is padding"
+        )
+    return array
 
 
 def _from_sequences(rankings: Iterable[Any], names: Sequence[Any] | None) -> Ballots:
@@ -65,21 +80,34 @@ def _from_sequences(rankings: Iterable[Any], names: Sequence[Any] | None) -> Bal
         if isinstance(ranking, str | bytes | set | frozenset | Mapping) or not isinstance(ranking, Iterable):
             raise ValueError(f"ballot {number} must be a sequence of items, best first, got {ranking!r}")
         before = len(values)
-        tiers = list(ranking)
+        tiers = list(_without_padding(ranking) if _is_array(ranking) else ranking)
         for label, tier in zip(range(len(tiers), 0, -1), tiers, strict=True):
             members = list(tier) if isinstance(tier, _TIES) else [tier]
             values += members
             labels += [label] * len(members)
         sizes.append(len(values) - before)
-    known = names
+    return _assemble(values, np.array(labels, np.float64), np.array(sizes, np.int64), names)
+
+
+def _assemble(values: Any, labels: npt.NDArray[Any], sizes: npt.NDArray[Any], names: Sequence[Any] | None) -> Ballots:
+    found, items = _distinct(values)
+    if names is not None:
+        found, items = names, _numbers_of(found, names)[items]
+    return Ballots(items, labels, offsets_from_sizes(sizes.astype(np.int64)), np.ones(len(sizes)), found)
+
+
+def _distinct(values: Any) -> tuple[Sequence[Any], IntArray]:
+    """The items that occur, sorted if they can be, and the number of each value among them."""
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        found, items = np.unique(values, return_inverse=True)
+        return found.tolist(), items.reshape(-1)
     try:
-        if known is None:
-            known = list(dict.fromkeys(values))
-            known = sorted(known)
-    except TypeError:  # kinds that cannot be compared stay in the order of appearance; what has no hash is no item
-        if known is None:
-            raise ValueError("items must be texts, numbers or other values with a hash") from None
-    return _assemble(_numbers_of(values, known), np.array(labels, np.float64), np.array(sizes, np.int64), known)
+        names = list(dict.fromkeys(values))
+    except TypeError:
+        raise ValueError("items must be texts, numbers or other values with a hash") from None
+    with suppress(TypeError):  # kinds that cannot be compared stay in the order of appearance
+        names = sorted(names)
+    return names, _numbers_of(values, names)
 
 
 def _numbers_of(values: Sequence[Any], names: Sequence[Any]) -> IntArray:
@@ -90,8 +118,18 @@ def _numbers_of(values: Sequence[Any], names: Sequence[Any]) -> IntArray:
         raise ValueError(f"ballots must hold items of the model, got {error.args[0]!r}") from None
 
 
-def _assemble(items: npt.NDArray[Any], labels: Floats, sizes: npt.NDArray[Any], names: Sequence[Any]) -> Ballots:
-    return Ballots(items, labels, offsets_from_sizes(sizes.astype(np.int64)), np.ones(len(sizes)), names)
+def check_names(names: Sequence[Any]) -> None:
+    """Raise ValueError unless they can be the names of items."""
+    for name in names:
+        if is_torch(name):  # equal to none but itself
+            raise ValueError(f"items must not be tensors, got {name!r}: use ranking.tolist()")
+        if is_missing(name) or name != name:
+            raise ValueError(f"items must not be missing, got {name!r}: pass rankings of different lengths, unpadded")
+    if len(names) < 2:
+        raise ValueError(f"ballots must be about at least two items, got {len(names)}")
+    if len(set(names)) < len(names):
+        doubled = next(name for name in names if list(names).count(name) > 1)
+        raise ValueError(f"names of items must be different, got {doubled!r} twice")
 
 
 def restrict(ballots: Ballots, kept: npt.NDArray[np.bool_]) -> Ballots:
@@ -173,7 +211,7 @@ def prepare(ballots: Ballots) -> Rankings:
     """Checked ballots in the form of the kernels. Ballots of weight 0 or with a single tier say nothing and go."""
     cast = check_weights(ballots.weights, len(ballots))
     offsets = np.asarray(ballots.offsets, np.int64)
-    labels = np.ascontiguousarray(ballots.labels, np.float64)
+    labels = np.ascontiguousarray(ranks_if_large(np.asarray(ballots.labels)), np.float64)
     check_finite("labels", labels)
     items = np.asarray(ballots.items).astype(np.int32)
     inside = np.ones(len(items), bool)  # an item that is not the first of its ballot
@@ -194,8 +232,8 @@ def prepare(ballots: Ballots) -> Rankings:
     return _merge(rankings, ballots)
 
 
-def _merge(rankings: Rankings, ballots: Ballots) -> Rankings:
-    """Equal ballots become one, with the sum of their weights; those that say nothing are left out."""
+def _hashes(rankings: Rankings) -> tuple[npt.NDArray[np.uint64], int]:
+    """Two hashes of each ballot, and the position of an item that its ballot holds already, or -1."""
     hashes = np.empty((2, len(rankings)), np.uint64)
 
     def call(first: int, last: int) -> int:
@@ -205,11 +243,29 @@ def _merge(rankings: Rankings, ballots: Ballots) -> Rankings:
             )
         )  # fmt: skip
 
-    for position in run_over_ranges(call, rankings.offsets * COST_PER_ITEM):
-        if position >= 0:
-            ballot = int(np.searchsorted(rankings.offsets, position, side="right")) - 1
-            name = ballots.names[rankings.items[position]]
-            raise ValueError(f"a ballot must name an item once, got {name!r} twice on ballot {ballot}")
+    doubled = [position for position in run_over_ranges(call, rankings.offsets * COST_PER_ITEM) if position >= 0]
+    return hashes, doubled[0] if doubled else -1
+
+
+def ballots_hash(rankings: Rankings, names: Sequence[Any]) -> str:
+    """What equal ballots share, in whatever order they, the names, and the items of a tier come."""
+    texts = np.array([str(name) for name in names])
+    by_name = np.argsort(texts, kind="stable")
+    places = np.empty(len(names), np.int32)
+    places[by_name] = np.arange(len(names))
+    hashes, _ = _hashes(replace(rankings, items=places[rankings.items]))
+    weights = np.rint(1e6 * np.log(rankings.weights)).astype(np.int64)  # without the rounding of their sums
+    by_hash = np.argsort(hashes[0])
+    return fingerprint([texts[by_name].tolist(), hashes[:, by_hash], weights[by_hash]])
+
+
+def _merge(rankings: Rankings, ballots: Ballots) -> Rankings:
+    """Equal ballots become one, with the sum of their weights; those that say nothing are left out."""
+    hashes, doubled = _hashes(rankings)
+    if doubled >= 0:
+        ballot = int(np.searchsorted(rankings.offsets, doubled, side="right")) - 1
+        name = ballots.names[rankings.items[doubled]]
+        raise ValueError(f"a ballot must name an item once, got {name!r} twice on ballot {ballot}")
     useful = np.flatnonzero((np.diff(rankings.ballot_tiers) > 1) & (rankings.weights > 0.0))
     _, found, group = np.unique(hashes[0, useful], return_index=True, return_inverse=True)
     if (

@@ -23,7 +23,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from plackett.aggregation.ballots import Rankings
 from plackett.data.containers import rows_of_lists
-from plackett.errors import PlackettError
+from plackett.errors import NoMaximumError
 
 _MOST_NAMED = 10
 
@@ -57,25 +57,22 @@ class Connectivity:
         )
         return "; ".join(f"{why}: {_listing(names, mask)}" for mask, why in groups if mask.any())
 
+    def error(self, names: Sequence[Any]) -> NoMaximumError:
+        """To raise where not all items are kept."""
+        if self.kept.sum() > 1:
+            reasons = f'There are items {self.describe(names)}. Leave them out by on_infinite="drop", or give'
+        else:
+            reasons = "No two items beat each other, directly or through others. Give"
+        return NoMaximumError(
+            f"the maximum likelihood estimate does not exist. {reasons} all items a finite worth by prior=0.5",
+            self.left_out(names),
+        )
+
 
 def _listing(names: Sequence[Any], mask: npt.NDArray[np.bool_]) -> str:
     chosen = [str(names[i]) for i in np.flatnonzero(mask)[:_MOST_NAMED]]
     more = int(mask.sum()) - len(chosen)
     return ", ".join(chosen) + (f" and {more:,} more" if more else "")
-
-
-class NoMaximumError(PlackettError, ValueError):
-    """The likelihood has no maximum, or not a single one. `items` are those to leave out for it to have one."""
-
-    def __init__(self, found: Connectivity, names: Sequence[Any]) -> None:
-        self.items = found.left_out(names)
-        if found.kept.sum() > 1:
-            reasons = f'There are items {found.describe(names)}. Leave them out by on_infinite="drop", or give'
-        else:
-            reasons = "No two items beat each other, directly or through others. Give"
-        super().__init__(
-            f"the maximum likelihood estimate does not exist. {reasons} all items a finite worth by prior=0.5"
-        )
 
 
 def _steps(rankings: Rankings) -> csr_array:

@@ -4,8 +4,9 @@
     Ada,Bob,3                   Ada beat Bob three times
     Bob,Eve                     once
 
-Cells are separated by commas, tabs or blanks, whichever the first line has (in this order); lines that begin with # are
-comments.
+With loser,winner on the first line the columns are read the other way round; other headings are refused, for they do
+not say who won. Cells are separated by commas, tabs or blanks, whichever the first line has (in this order); lines that
+begin with # are comments.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from plackett.data.containers import Ballots
 from plackett.data.files import Source, read_text, source_name
 from plackett.errors import DataError
 
+# Words that are headings, rather than items, where the first two cells of a file are both among them.
+_HEADINGS = {"from", "to", "source", "target", "item1", "item2", "item_1", "item_2"}
+
 
 def load_edges(source: Source) -> Ballots:
     """Read comparisons, a line each, as ballots of two items.
@@ -31,24 +35,25 @@ def load_edges(source: Source) -> Ballots:
     numbers: dict[str, int] = {}
     items: list[int] = []
     weights: list[float] = []
-    delimiter: str | None = None
+    delimiter, step = "", 1
     for number, line in enumerate(read_text(source).splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
+        if not line.strip() or line.lstrip().startswith("#"):
             continue
-        if delimiter is None:
-            delimiter = next((mark for mark in ",\t" if mark in line), " ")
+        is_first = not delimiter
+        delimiter = delimiter or next((mark for mark in ",\t" if mark in line), " ")
         cells = [
             cell.strip()
             for cell in (line.split() if delimiter == " " else next(csv.reader([line], delimiter=delimiter)))
         ]
-        if not items and [cell.lower() for cell in cells[:2]] == ["winner", "loser"]:
+        if is_first and _are_headings(cells):
+            step = _direction(cells, file, number, line)
             continue
         if len(cells) not in (2, 3) or not all(cells[:2]):
             raise DataError("expected winner,loser or winner,loser,weight", file=file, line=number, text=line)
         if cells[0] == cells[1]:
             raise DataError("an item cannot beat itself", file=file, line=number, text=line)
         weights.append(_weight(cells[2], file, number, line) if len(cells) == 3 else 1.0)
-        items += [numbers.setdefault(name, len(numbers)) for name in cells[:2]]
+        items += [numbers.setdefault(name, len(numbers)) for name in cells[:2][::step]]
     if not items:
         raise DataError("the file holds no comparisons", file=file)
     return Ballots(
@@ -57,6 +62,27 @@ def load_edges(source: Source) -> Ballots:
         offsets=2 * np.arange(len(weights) + 1, dtype=np.int64),
         weights=np.array(weights),
         names=list(numbers),
+    )
+
+
+def _are_headings(cells: list[str]) -> bool:
+    words = [cell.lower() for cell in cells]
+    return "winner" in words or "loser" in words or _HEADINGS.issuperset(words[:2])
+
+
+def _direction(headings: list[str], file: str, number: int, line: str) -> int:
+    """1 if the winner comes first, -1 if the loser does."""
+    match [heading.lower() for heading in headings]:
+        case ["winner", "loser"] | ["winner", "loser", "weight" | "count"]:
+            return 1
+        case ["loser", "winner"] | ["loser", "winner", "weight" | "count"]:
+            return -1
+    raise DataError(
+        "headings must be winner,loser or loser,winner, and weight or count if there is a third",
+        file=file,
+        line=number,
+        text=line,
+        remedy="If these are items, put a line winner,loser before them",
     )
 
 

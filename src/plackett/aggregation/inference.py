@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, ndtri
 from scipy.stats import chi2, norm
 
-from plackett.aggregation.blas import calm_blas
+from plackett.blas import calm_blas
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _MOST_STEPS = 100
+EQUAL_SCORES = 1e-9
+"""Scores that are closer differ by rounding: they share a place."""
+# Of the two variances: what is less is the rounding of a difference that has none, of items with equal features.
+_NO_VARIANCE = 1e-14
 
 
 class Intervals(NamedTuple):
@@ -73,40 +78,65 @@ def worth_intervals(scores: Floats, covariance: Floats, confidence: float) -> In
     return Intervals(expit(logit - reach), expit(logit + reach))
 
 
-def rank_intervals(
-    scores: Floats, covariance: Floats, confidence: float, samples: int, generator: np.random.Generator
-) -> Intervals:
-    """Quantiles of the places of items when scores are drawn from their asymptotic normal distribution."""
-    check_confidence(confidence)
+def ranks_of(scores: Floats) -> Ints:
+    """Places from 1 along the last dimension; equal scores share the first of theirs."""
+    order = np.argsort(-scores, axis=-1, kind="stable")
+    falls = np.diff(np.take_along_axis(scores, order, axis=-1), axis=-1) < -EQUAL_SCORES
+    starts = np.zeros(scores.shape, np.int64)
+    starts[..., 1:] = np.where(falls, np.arange(1, scores.shape[-1]), 0)
+    ranks = np.empty(scores.shape, np.int64)
+    np.put_along_axis(ranks, order, 1 + np.maximum.accumulate(starts, axis=-1), axis=-1)
+    return ranks
+
+
+def simulated_scores(scores: Floats, covariance: Floats, samples: int, generator: np.random.Generator) -> Floats:
+    """(samples, items), from their asymptotic normal distribution."""
     with calm_blas(len(scores)):
         values, vectors = np.linalg.eigh(covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        drawn = scores + generator.standard_normal((samples, len(scores))) @ root.T
-    places = np.empty(drawn.shape, np.int64)
-    np.put_along_axis(places, np.argsort(-drawn, axis=1), np.arange(1, len(scores) + 1)[None, :], axis=1)
+        rounding = len(scores) * np.finfo(np.float64).eps * values[-1]
+        root = vectors * np.sqrt(np.where(values > rounding, values, 0.0))
+        return np.asarray(scores + generator.standard_normal((samples, len(scores))) @ root.T)
+
+
+def rank_intervals(drawn: Floats, confidence: float) -> Intervals:
+    """Quantiles of the places of items, from draws of their scores."""
     tail = 0.5 - 0.5 * confidence
-    low, high = np.quantile(places, [tail, 1.0 - tail], axis=0, method="inverted_cdf")
+    low, high = np.quantile(ranks_of(drawn), [tail, 1.0 - tail], axis=0, method="inverted_cdf")
     return Intervals(low.astype(np.int64), high.astype(np.int64))
 
 
+def _difference_variances(covariance: Floats) -> Floats:
+    """Var(w_i - w_j) of every two items, 0 where only rounding is left of it."""
+    variance = np.diag(covariance)
+    total = variance[:, None] + variance[None, :]
+    found = total - 2.0 * covariance
+    return np.where(found > _NO_VARIANCE * total, found, 0.0)
+
+
 def difference(scores: Floats, covariance: Floats, i: int, j: int, confidence: float) -> Difference:
+    """Items with equal features differ by 0, without error, and with a p value of 1."""
     gap = float(scores[i] - scores[j])
-    error = math.sqrt(max(covariance[i, i] + covariance[j, j] - 2.0 * covariance[i, j], 0.0))
+    error = math.sqrt(_difference_variances(covariance[np.ix_([i, j], [i, j])])[0, 1])
     reach = check_confidence(confidence) * error
-    return Difference(gap, error, gap - reach, gap + reach, float(2.0 * norm.sf(abs(gap) / error)))
+    p_value = float(2.0 * norm.sf(abs(gap) / error)) if error > 0.0 else 1.0
+    return Difference(gap, error, gap - reach, gap + reach, p_value)
 
 
-def quasi_variances(covariance: Floats) -> QuasiVariances:
+def quasi_variances(covariance: Floats, names: Sequence[Any]) -> QuasiVariances:
     """Firth and de Menezes (2004): q that minimise the sum over pairs of (log(q_i + q_j) - log Var(w_i - w_j))^2.
 
     Gauss-Newton with halved steps from the best additive fit to the variances; q may be negative, their sums may not.
     """
     n = len(covariance)
-    variance = np.diag(covariance)
-    target = variance[:, None] + variance[None, :] - 2.0 * covariance
+    target = _difference_variances(covariance)
+    np.fill_diagonal(target, 1.0)
+    if target.min() <= 0.0:
+        i, j = np.argwhere(target <= 0.0)[0]
+        raise ValueError(
+            f"quasi-variances need items of different features, got {names[i]!r} and {names[j]!r} with equal ones"
+        )
     if n == 2:
         return QuasiVariances(np.full(2, 0.5 * target[0, 1]), 0.0)
-    np.fill_diagonal(target, 1.0)
     off_diagonal = ~np.eye(n, dtype=bool)
 
     def misfit(q: Floats) -> Floats | None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from plackett.aggregation.ballots import Rankings
-from plackett.aggregation.blas import calm_blas
 from plackett.aggregation.kernels import GRADIENT, INFORMATION, VALUE, ballot_derivatives
+from plackett.blas import calm_blas
 from plackett.likelihood.partition import depth_of
 from plackett.lists import IntArray
 from plackett.threads import run_over_ranges
@@ -23,6 +23,8 @@ LARGEST_SPREAD = 600.0
 """Of scores: beyond it worths could not be held side by side in float64."""
 
 _TOL = 1e-12  # of the probability of a tier that needs quadrature
+# Of a diagonal element: a pivot this small has lost most of its digits, and so has what comes of it.
+_SMALLEST_PIVOT = 1e-13
 _MOST_BYTES = 2**28  # for copies of the matrix, one for each piece of work that may run side by side
 
 
@@ -114,15 +116,35 @@ class Objective:
         """Of the rankings, without the ridge."""
         return derivatives(self.rankings, scores, VALUE, self._costs[VALUE]).value
 
-    def invertible(self, information: Floats) -> Floats:
-        """The information with something along the direction in which nothing changes: all scores alike."""
-        if self.X is not None or self.ridge:
-            return information
-        return np.asarray(information + np.trace(information) / len(information) ** 2)
+    def as_counts(self) -> Objective:
+        """The same, times a factor if ballots weigh less than 1 on average: tolerances are made for counts."""
+        weights = self.rankings.weights
+        total, ballots = float(weights.sum()) + self.ridge, len(self.rankings)
+        if total >= ballots:
+            return self
+        rankings = replace(self.rankings, weights=weights / total * ballots)
+        return replace(self, rankings=rankings, ridge=self.ridge / total * ballots)
+
+    def factor(self, information: Floats, smallest_pivot: float = 0.0) -> tuple[Any, bool]:
+        """For `cho_solve`. Something is added along the direction in which nothing changes: all scores alike."""
+        if self.X is None and not self.ridge:
+            information = information + np.trace(information) / len(information) ** 2
+        try:
+            factor = cho_factor(information)
+            if (np.diag(factor[0]) ** 2 < smallest_pivot * np.diag(information)).any():
+                raise LinAlgError
+        except LinAlgError:
+            remedy = (
+                "raise prior or ridge, which draw scores together"
+                if self.X is None
+                else "the columns of X must be linearly independent of each other and of a constant, or ridge above 0"
+            )
+            raise ValueError(f"the information matrix is singular in float64: {remedy}") from None
+        return factor
 
     def covariance(self, parameters: Floats) -> Floats:
         """Of the parameters: the inverse of the information, whatever it is along directions that change nothing."""
         information = self.evaluate(parameters, INFORMATION).information
         with calm_blas(self.size):
-            inverse: Floats = cho_solve(cho_factor(self.invertible(information)), np.eye(self.size))
+            inverse: Floats = cho_solve(self.factor(information, _SMALLEST_PIVOT), np.eye(self.size))
         return inverse

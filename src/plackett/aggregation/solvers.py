@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
-from plackett.aggregation.blas import calm_blas
 from plackett.aggregation.kernels import GRADIENT, INFORMATION
 from plackett.aggregation.model import LARGEST_SPREAD, Objective
+from plackett.blas import calm_blas
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,7 +37,10 @@ _LAST_STEP = 1e-9
 
 
 class Solution(NamedTuple):
-    """`residual` is the largest gradient in units of about a standard error; `steps` are iterations."""
+    """`residual` is the largest gradient in units of about a standard error; `steps` are iterations.
+
+    Where ballots weigh less than 1 on average, the error is that of ballots that weigh 1.
+    """
 
     parameters: Floats
     residual: float
@@ -63,6 +66,7 @@ def _start(objective: Objective) -> Floats:
 def solve(objective: Objective, solver: str, tol: float, max_iter: int) -> Solution:
     """Maximise; a warning if the maximum was not reached within `tol`."""
     run = {"newton": _newton, "lbfgs": _lbfgs, "mm": _mm}[solver]
+    objective = objective.as_counts()
     start = _start(objective)
     with calm_blas(objective.size):
         parameters, steps = run(objective, start, tol, max_iter)
@@ -102,13 +106,7 @@ def _newton(objective: Objective, start: Floats, _tol: float, max_iter: int) -> 
     parameters = start
     value, gradient, information = objective.evaluate(parameters, INFORMATION)
     for step in range(1, max_iter + 1):
-        try:
-            direction = cho_solve(cho_factor(objective.invertible(information)), gradient)
-        except LinAlgError:
-            raise ValueError(
-                "the information matrix is singular: the columns of X must be linearly independent of each other and "
-                "of a constant, or ridge above 0"
-            ) from None
+        direction = cho_solve(objective.factor(information), gradient)
         gain = float(gradient @ direction)
         if gain <= _LAST_STEP:
             return parameters + direction, step

@@ -5,7 +5,7 @@ import sys
 from rich.console import Console
 from rich.markup import escape
 
-from plackett.cli import aggregate, data, demo, models  # noqa: F401 - commands join the application when imported
+from plackett.cli import aggregate, data, demo, models, reproduce  # noqa: F401 - commands join the application when imported
 from plackett.cli.app import app
 from plackett.errors import PlackettError
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from plackett.cli.app import app, console
 from plackett.cli.data import FormatName, read_data
+from plackett.cli.reports import ReportOption, command_line
 
 
 @app.command()
@@ -34,13 +35,14 @@ def aggregate(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw worths with intervals to a .png or .svg file.")] = None,
     model: Annotated[Path | None, typer.Option(help="Write the model to this folder.")] = None,
+    report: ReportOption = None,
     format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Estimate the worths of items from rankings: a table with intervals for worths and ranks."""
     from plackett.aggregation.figure import worth_figure
     from plackett.estimators import RankAggregator
-    from plackett.report import worth_table
+    from plackett.report import aggregation_page, worth_table, write_page
 
     data = _read(ballots, edges, format_name, items)
     aggregator = RankAggregator(
@@ -63,6 +65,9 @@ def aggregate(
         worth_figure(summary, plot)
     if model is not None:
         aggregator.save(model)
+    if report is not None:
+        page = aggregation_page(aggregator, summary, data=data, files={"ballots": ballots}, command=command_line())
+        write_page(page, report)
 
 
 def _read(source: Path, edges: bool, format_name: FormatName | None, items: str | None) -> Any:

@@ -8,6 +8,7 @@ import typer
 
 from plackett.cli.app import app, console
 from plackett.cli.data import FormatName, read_data
+from plackett.cli.reports import ReportOption, command_line
 
 _METRICS = {
     "ranking": ["ndcg@1", "ndcg@5", "ndcg@10", "err@10"],
@@ -49,13 +50,14 @@ def train(
         Path | None, typer.Option(help="Where to keep the state, to resume from if the training is cut short.")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="A picture of the training, epoch by epoch.")] = None,
+    report: ReportOption = None,
     format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
 ) -> None:
     """Train a model and write it to a folder."""
     from plackett.estimators import MODELS, make_model
     from plackett.evaluation import evaluate
     from plackett.metrics import inverse_propensity
-    from plackett.report import history_table, plot_history, result_table
+    from plackett.report import history_table, plot_history, result_table, training_page, write_page
 
     chosen = dict(_parameter(text) for text in param or [])
     if objective is not None:
@@ -65,10 +67,10 @@ def train(
     if metric is not None:
         chosen["eval_metric"] = metric
     estimator = make_model(model, {"random_state": seed} | chosen)
-    parts = {"train": read_data(data, format_name)}
-    for name, path in (("valid", valid), ("test", test)):
-        if path is not None:
-            parts[name] = read_data(path, format_name)
+    if plot is not None and "epochs" not in estimator.get_params():
+        raise typer.BadParameter(f"models of kind {model} have no epochs to plot", param_hint="--plot")
+    files = {name: path for name, path in (("train", data), ("valid", valid), ("test", test)) if path is not None}
+    parts = {name: read_data(path, format_name) for name, path in files.items()}
     options = {} if checkpoint is None else {"checkpoint": checkpoint}
     estimator.fit(parts["train"], eval_set=parts.get("valid"), **options)
     estimator.save(output)
@@ -77,18 +79,21 @@ def train(
         console.print(history_table(history))
         if plot is not None:
             plot_history(history, plot)
-    elif plot is not None:
-        raise typer.BadParameter(f"models of kind {model} have no epochs to plot", param_hint="--plot")
     has_labels = hasattr(estimator, "predict_top")
     inverse = inverse_propensity(parts["train"].Y) if has_labels else None
     names = _METRICS["labels" if has_labels else "ranking"]
+    if has_labels:  # no more places than labels
+        names = [name for name in names if int(name.split("@")[1]) <= estimator.n_labels_]
     if metric is not None and not has_labels:
         names = list(dict.fromkeys([metric, *names]))
+    results = {}
     for name, part in parts.items():
         console.print(f"[bold]{name}[/]: {part!r}")
-        scores = estimator.predict_top(part.X, 5)[0] if has_labels else estimator.predict_data(part)
-        results = evaluate(part, {model: scores}, names, inverse_propensity=inverse)
-        console.print(result_table(list({r.metric: r for r in results}.values()), 0.95))
+        scores = _top_labels(estimator, part)[0] if has_labels else estimator.predict_data(part)
+        results[name] = evaluate(part, {model: scores}, names, inverse_propensity=inverse)
+        console.print(result_table(results[name], 0.95))
+    if report is not None:
+        write_page(training_page(estimator, parts, results, files=files, command=command_line()), report)
     best = getattr(estimator, "best_iteration_", None) or getattr(estimator, "best_epoch_", None)
     unit = "epochs" if history is not None else "rounds"
     console.print(f"Model written to {output}" + (f"; best after {best} {unit}" if best else ""), soft_wrap=True)
@@ -101,36 +106,45 @@ def predict(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the scores; - for standard output.")],
     top: Annotated[
         int | None,
-        typer.Option(help="Write the best of each list or row instead: `label:score` for labels, else a TREC run."),
+        typer.Option(
+            min=1, help="Write the best of each list or row instead: `label:score` for labels, else a TREC run."
+        ),
     ] = None,
     format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
 ) -> None:
     """Score data with a trained model, a number a line."""
-    from plackett.data import dump_scores
+    from plackett.data import MultilabelData, RankingData, dump_scores
     from plackett.data.files import open_target
     from plackett.estimators import load_model
 
     estimator = load_model(model)
     part = read_data(data, format_name)
-    if hasattr(estimator, "predict_top"):
-        lines = _label_lines(estimator, part, top)
-    elif top is not None:
-        lines = _trec_lines(estimator, part, top)
-    else:
-        lines = []
-        scores = estimator.predict_data(part)
-        dump_scores(scores, str(output))
-    if lines:
+    has_labels = hasattr(estimator, "predict_top")
+    wanted = MultilabelData if has_labels else RankingData
+    if not isinstance(part, wanted):
+        name = type(estimator).__name__
+        raise ValueError(f"data must be {wanted.__name__} to be scored by {name}, got {type(part).__name__}")
+    if has_labels or top is not None:
+        lines = _label_lines(estimator, part, top) if top is None or has_labels else _trec_lines(estimator, part, top)
         with open_target(str(output)) as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
+        done = f"{len(lines):,} lines"
+    else:
+        scores = estimator.predict_data(part)
+        dump_scores(scores, str(output))
+        done = f"{len(scores):,} scores"
     if str(output) != "-":
-        done = f"{len(lines):,} lines" if lines else f"{len(scores):,} scores"
         console.print(f"{done} written to {output}", soft_wrap=True)
+
+
+def _top_labels(estimator: Any, data: Any, top: int | None = None) -> Any:
+    """The best labels of each row and their scores; five of them, if there are so many, unless `top` says."""
+    return estimator.predict_top(data.X, min(5, estimator.n_labels_) if top is None else top)
 
 
 def _label_lines(estimator: Any, data: Any, top: int | None) -> list[str]:
     """label:score of the best labels of each row, best first."""
-    labels, scores = estimator.predict_top(data.X, min(5, estimator.n_labels_) if top is None else top)
+    labels, scores = _top_labels(estimator, data, top)
     rows = zip(labels.tolist(), scores.tolist(), strict=True)
     return [" ".join(f"{label}:{score:.6g}" for label, score in zip(*row, strict=True)) for row in rows]
 

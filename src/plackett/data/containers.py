@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from plackett.likelihood.partition import ranks_if_large
 from plackett.lists import IntArray, check_offsets, offsets_from_sizes, whole_numbers
 
 if TYPE_CHECKING:
@@ -159,12 +160,14 @@ class Ballots:
         ballot = np.repeat(np.arange(len(self)), sizes)
         missing[ballot, self.items] = False
         rows, items = np.nonzero(missing)
+        labels = ranks_if_large(np.asarray(self.labels))
         lowest = np.full(len(self), 1.0)
-        np.minimum.at(lowest, ballot, self.labels)
+        np.minimum.at(lowest, ballot, labels)
+        below = np.minimum(lowest - 1.0, np.nextafter(lowest, -np.inf))  # beyond 2^53 one less is the same number
         order = np.argsort(np.concatenate([ballot, rows]), kind="stable")
         return Ballots(
             items=np.concatenate([self.items, items])[order],
-            labels=np.concatenate([self.labels, lowest[rows] - 1])[order],
+            labels=np.concatenate([labels, below[rows]])[order],
             offsets=np.arange(len(self) + 1) * len(self.names),
             weights=self.weights,
             names=self.names,

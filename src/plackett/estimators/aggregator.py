@@ -13,8 +13,17 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from plackett.aggregation import inference
-from plackett.aggregation.ballots import Rankings, as_ballots, check_weights, prepare, restrict, with_ghost
-from plackett.aggregation.connectivity import NoMaximumError, connectivity, is_separated
+from plackett.aggregation.ballots import (
+    Rankings,
+    as_ballots,
+    ballots_hash,
+    check_names,
+    check_weights,
+    prepare,
+    restrict,
+    with_ghost,
+)
+from plackett.aggregation.connectivity import connectivity, is_separated
 from plackett.aggregation.figure import worth_figure
 from plackett.aggregation.model import Objective
 from plackett.aggregation.solvers import SOLVERS, choose, solve
@@ -28,6 +37,8 @@ Floats = npt.NDArray[np.float64]
 
 _ARRAYS = "worths.npz"
 _MOST_SAVED = 5000  # items: their covariance takes 200 MB
+_SAMPLES = {"simulation": 5000, "bootstrap": 500}
+"""Methods of intervals for ranks, and how many draws they make."""
 
 
 class RankAggregator(SavedModel):
@@ -44,16 +55,19 @@ class RankAggregator(SavedModel):
         unranked: items that a ballot leaves out are "ignore"d, or tied "last".
         on_infinite: where the maximum likelihood estimate does not exist, an "error" names the items that are to blame,
             or these are left out ("drop") with a warning.
-        tol: largest gradient at the maximum, in standard errors.
+        tol: largest `residual_` at the maximum.
         max_iter: of the solver.
 
     Attributes:
         items_: the names of the items, dropped_items_: of those left out.
-        scores_: log-worths, with mean zero; worths_: with sum one; rank_: from 1.
+        scores_: log-worths, with mean zero; worths_: with sum one.
+        rank_: from 1; items whose scores differ by less than 1e-9, which is rounding, share the first of their places.
         covariance_, standard_errors_: of the scores (of deviations from their mean). Computed when first asked for.
         coef_, coef_standard_errors_: with item features, scores are X @ coef_.
         log_likelihood_, null_log_likelihood_ (all worths equal), aic_, bic_, n_parameters_, n_ballots_.
-        converged_, n_iter_, solver_, residual_ (the largest gradient, in standard errors).
+        ballots_hash_: what models of the same ballots share.
+        converged_, n_iter_, solver_, residual_ (the largest gradient, in standard errors, or in those of ballots that
+            weigh 1 if they weigh less on average).
 
     >>> model = RankAggregator().fit([["ale", "beer", "cider"], ["beer", {"ale", "cider"}], ["cider", "ale"]])
     >>> model.items_, model.worths_.round(3)
@@ -83,19 +97,22 @@ class RankAggregator(SavedModel):
 
     # Fitting
 
-    def fit(self, ballots: Any, y: None = None, *, X: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002
+    def fit(self, ballots: Any, y: None = None, *, X: Any = None, sample_weight: Any = None) -> Self:
         """Estimate the worths.
 
         Args:
             ballots: `Ballots`; or a sequence of rankings, each a sequence of items, best first, in which a set, list or
-                tuple is a tier (so pairs are (winner, loser)); or a 2-D array with a ranking in each row; or a
-                `RankingData` whose ids are the items and whose lists are ballots (from `plackett.data.from_frame`).
-            y: nothing; scikit-learn has it.
+                tuple is a tier (so pairs are (winner, loser)); or a 2-D array or tensor with a ranking in each row; or
+                a `RankingData` whose ids are the items and whose lists are ballots (from `plackett.data.from_frame`).
+                Missing items, masked arrays, and arrays with numbers below 0 are refused: they would be padding.
+            y: None; scikit-learn has it.
             X: features of the items, (items, features), in the order of the names: scores are then X @ coef_.
             sample_weight: how often each ballot was cast, times its own weight.
 
         Ballots without two tiers, and those of weight 0, say nothing and are left out.
         """
+        if y is not None:
+            raise ValueError("y must be None, for ballots hold their order: pass weights as sample_weight=")
         self._check_parameters(X)
         for name in ("coef_", "coef_standard_errors_", "n_features_in_"):  # of an earlier fit, with features
             if hasattr(self, name):
@@ -110,12 +127,14 @@ class RankAggregator(SavedModel):
             ballots, rankings = self._with_maximum(ballots, rankings, features)
         self.items_ = list(ballots.names)
         n = len(self.items_)
+        self.ballots_hash_ = ballots_hash(rankings, self.items_)
         data = objective = Objective(rankings)
         if self.prior or self.ridge or features is not None:
             objective = Objective(with_ghost(rankings, self.prior) if self.prior else rankings, features, self.ridge)
         self.solver_ = choose(objective) if self.solver == "auto" else self.solver
         solution = solve(objective, self.solver_, self.tol, self.max_iter)
         self._objective: Objective | None = objective
+        self._distinct_ballots = len(rankings)
         self._parameters = solution.parameters
         scores = objective.scores(solution.parameters)[:n]
         self.scores_ = scores - scores.mean()
@@ -141,7 +160,7 @@ class RankAggregator(SavedModel):
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
         for name in ("ridge", "prior", "tol"):
             value = getattr(self, name)
-            if not 0.0 <= value < math.inf:
+            if not isinstance(value, int | float | np.number) or not 0.0 <= value < math.inf:
                 raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
         check_positive("max_iter", self.max_iter)
         if self.solver == "mm" and (self.ridge or X is not None):
@@ -153,12 +172,7 @@ class RankAggregator(SavedModel):
 
     def _read(self, ballots: Any, sample_weight: Any) -> Ballots:
         ballots = as_ballots(ballots)
-        names = ballots.names
-        if len(names) < 2:
-            raise ValueError(f"ballots must be about at least two items, got {len(names)}")
-        if len(set(names)) < len(names):
-            doubled = next(name for name in names if list(names).count(name) > 1)
-            raise ValueError(f"names of items must be different, got {doubled!r} twice")
+        check_names(ballots.names)
         if sample_weight is not None:
             own = check_weights(ballots.weights, len(ballots))
             ballots = replace(ballots, weights=own * check_weights(sample_weight, len(ballots)))
@@ -178,7 +192,7 @@ class RankAggregator(SavedModel):
                 )
             return ballots, rankings
         if self.on_infinite == "error" or found.kept.sum() < 2:
-            raise NoMaximumError(found, ballots.names)
+            raise found.error(ballots.names)
         warnings.warn(f"left out are items {found.describe(ballots.names)}", stacklevel=3)
         self.dropped_items_ = found.left_out(ballots.names)
         ballots = restrict(ballots, found.kept)
@@ -192,8 +206,7 @@ class RankAggregator(SavedModel):
 
     @property
     def rank_(self) -> npt.NDArray[np.int64]:
-        scores = self._fitted()
-        return 1 + np.searchsorted(np.sort(-scores), -scores)
+        return inference.ranks_of(self._fitted())
 
     def _fitted(self) -> Floats:
         check_is_fitted(self, "scores_")
@@ -244,13 +257,47 @@ class RankAggregator(SavedModel):
         self,
         confidence: float = 0.95,
         *,
-        samples: int = 5000,
+        method: str = "simulation",
+        samples: int | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> inference.Intervals:
-        """Of the places: simulated from the normal distribution that the scores have in the limit of many ballots."""
+        """Of the places.
+
+        Args:
+            method: "simulation" draws scores from the normal distribution that they have in the limit of many ballots,
+                if the model holds; "bootstrap" fits the model to ballots whose weights are drawn anew.
+            samples: None: 5,000 for the simulation, 500 for the bootstrap.
+        """
+        scores = self._fitted()
+        inference.check_confidence(confidence)
+        if method not in _SAMPLES:
+            raise ValueError(f"method must be one of {', '.join(_SAMPLES)}, got {method!r}")
+        samples = _SAMPLES[method] if samples is None else check_positive("samples", samples, ", or None")
         generator = np.random.default_rng(random_state)
-        check_positive("samples", samples)
-        return inference.rank_intervals(self._fitted(), self.covariance_, confidence, samples, generator)
+        if method == "simulation":
+            drawn = inference.simulated_scores(scores, self.covariance_, samples, generator)
+        else:
+            drawn = self._bootstrapped_scores(samples, generator)
+        return inference.rank_intervals(drawn, confidence)
+
+    def _bootstrapped_scores(self, samples: int, generator: np.random.Generator) -> Floats:
+        """(samples, items), by the Bayesian bootstrap of Rubin (1981).
+
+        Each cast of a ballot has an exponential weight, so w of them have a gamma one. No ballot drops out, so that
+        there is a maximum whenever the data have one.
+        """
+        if self._objective is None:
+            raise ValueError("the bootstrap needs the ballots, which are not saved: fit the model again")
+        rankings = self._objective.rankings
+        data = rankings.weights[: self._distinct_ballots]  # a prior's follow
+        drawn = np.empty((samples, len(self.items_)))
+        for scores in drawn:
+            weights = rankings.weights.copy()
+            weights[: len(data)] = np.maximum(generator.standard_gamma(data), 1e-9 * data)  # above 0
+            objective = replace(self._objective, rankings=replace(rankings, weights=weights))
+            solution = solve(objective, self.solver_, self.tol, self.max_iter)
+            scores[:] = objective.scores(solution.parameters)[: len(scores)]
+        return drawn
 
     def difference(self, first: Any, second: Any, *, confidence: float = 0.95) -> inference.Difference:
         """The score of one item less that of another, with its standard error, interval and p value."""
@@ -262,7 +309,7 @@ class RankAggregator(SavedModel):
     def quasi_variances(self) -> inference.QuasiVariances:
         """One variance an item, for comparing any two: Var(score_i - score_j) is about their sum."""
         self._fitted()
-        return inference.quasi_variances(self.covariance_)
+        return inference.quasi_variances(self.covariance_, self.items_)
 
     def likelihood_ratio_test(self, restricted: RankAggregator | None = None) -> inference.LikelihoodRatio:
         """Against a model of the same ballots with fewer parameters that this one contains; None: all worths equal."""
@@ -271,7 +318,7 @@ class RankAggregator(SavedModel):
         if restricted is not None:
             check_is_fitted(restricted, "scores_")
             null, parameters = restricted.log_likelihood_, restricted.n_parameters_
-            if not math.isclose(restricted.null_log_likelihood_, self.null_log_likelihood_, rel_tol=1e-9):
+            if restricted.ballots_hash_ != self.ballots_hash_:
                 raise ValueError("restricted must be fitted to the same ballots, got a model of others")
         if self.ridge or self.prior or (restricted is not None and (restricted.ridge or restricted.prior)):
             raise ValueError("likelihood-ratio tests need maximum likelihood: ridge and prior must be 0")
@@ -329,7 +376,7 @@ class RankAggregator(SavedModel):
                 rank_low=int(rank_low[i]),
                 rank_high=int(rank_high[i]),
             )
-            for i in np.argsort(-self.scores_, kind="stable")
+            for i in np.argsort(ranks, kind="stable")
         ]
         facts = {
             "ballots": self.n_ballots_,
@@ -382,7 +429,8 @@ class RankAggregator(SavedModel):
 
 
 _FACTS = (
-    "log_likelihood", "null_log_likelihood", "n_parameters", "n_ballots", "converged", "n_iter", "solver", "residual",
+    "log_likelihood", "null_log_likelihood", "n_parameters", "n_ballots", "ballots_hash", "converged", "n_iter",
+    "solver", "residual",
 )  # fmt: skip
 
 

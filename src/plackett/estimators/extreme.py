@@ -244,7 +244,9 @@ class ExtremeClassifier(NeuralEstimator):
             kept, held = self._held_out(rows.shape[0], "rows")
             evaluation["valid"] = rows[held], labels[held]
             rows, labels, weights = rows[kept], labels[kept], weights[kept]
-        rows, labels, weights = rows[weights > 0], labels[weights > 0], weights[weights > 0]
+        if not weights.all():
+            kept = np.flatnonzero(weights)
+            rows, labels, weights = rows[kept], labels[kept], weights[kept]
         self._fit_scaling(rows)
         device = self._device()
         needs_propensity = self.propensity != 0 or any(name.startswith("ps") for name in self._metrics)

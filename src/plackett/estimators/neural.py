@@ -201,7 +201,8 @@ class NeuralRanker(NeuralEstimator, BaseRanker):
         if not evaluation and self.validation_fraction is not None:
             kept, held = self._held_out(len(rows.lists), "lists")
             evaluation["valid"], train = train.select(held), train.select(kept)
-        train = train.select(np.flatnonzero(train.weights > 0))
+        if not train.weights.all():
+            train = train.select(np.flatnonzero(train.weights))
         device = self._device()
         scaling = FeatureScaling(train.X.shape[1], self.scaling, self.missing).fit(train.X)
         self.scaling_ = scaling

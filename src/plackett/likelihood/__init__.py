@@ -8,6 +8,8 @@ midpoint        the fixed rule of the paper, for reference
 integral        one tier's integral: node placement, closed forms, derivatives (compiled)
 cutoff          a tier that straddles the cut-off (compiled)
 kernel          whole lists (compiled)
+hessian         second derivatives along directions (compiled)
+leaves          second derivatives along leaves of trees (compiled)
 tiers           labels -> tiers
 elementary      exponentials that vectorise
 """

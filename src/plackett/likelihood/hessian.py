@@ -38,7 +38,7 @@ _COST_PER_ITEM = 200
 
 
 @inner_sum
-def _phi(rate, t, q, phi):  # type: ignore[no-untyped-def]
+def _phi(rate, t, q, phi):
     """phi of one item at every node; returns E[phi] and E[phi (1 - z - phi)]."""
     mean, bend = 0.0, 0.0
     for k in range(t.size):
@@ -51,7 +51,7 @@ def _phi(rate, t, q, phi):  # type: ignore[no-untyped-def]
 
 
 @inner_sum
-def _weigh_deviations(row, q):  # type: ignore[no-untyped-def]
+def _weigh_deviations(row, q):
     """row -> q (row - E[row])."""
     mean = 0.0
     for k in range(q.size):
@@ -61,7 +61,7 @@ def _weigh_deviations(row, q):  # type: ignore[no-untyped-def]
 
 
 @inner_sum
-def _dot(x, y):  # type: ignore[no-untyped-def]
+def _dot(x, y):
     total = 0.0
     for k in range(x.size):
         total += x[k] * y[k]
@@ -69,7 +69,7 @@ def _dot(x, y):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _single_item(log_odds, moves, mean, own):  # type: ignore[no-untyped-def]
+def _single_item(log_odds, moves, mean, own):
     """A tier of one item: log P is the logistic function of its log odds. As `_whole_tier`."""
     e = math.exp(-abs(log_odds))
     smaller = e / (1.0 + e)
@@ -79,7 +79,7 @@ def _single_item(log_odds, moves, mean, own):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _whole_tier(log_odds, n, moves, mean, own, depth, nodes, exponent, work, sums):  # type: ignore[no-untyped-def]
+def _whole_tier(log_odds, n, moves, mean, own, depth, nodes, exponent, work, sums):
     """own[c, i] = c_i of each direction; returns G. moves[c, i] is u, mean[c] its mean over R."""
     shallow, begin = tier_nodes(log_odds, n, depth, nodes, exponent, work)
     t, q = nodes[1, begin:], nodes[3, begin:]
@@ -121,7 +121,7 @@ def _whole_tier(log_odds, n, moves, mean, own, depth, nodes, exponent, work, sum
 
 
 @inner
-def _approximate_tier(log_odds, n, efron, moves, mean, own, work, carried):  # type: ignore[no-untyped-def]
+def _approximate_tier(log_odds, n, efron, moves, mean, own, work, carried):
     """own[c, i] as in `_whole_tier`; sum_k m_k / D_k is added to `carried`, sum_k 1 / D_k returned, in units of R."""
     highest = 0.0
     for i in range(n):
@@ -154,7 +154,7 @@ def _approximate_tier(log_odds, n, efron, moves, mean, own, work, carried):  # t
 
 
 @inner
-def _rest_means(w, u, starts, begin, end, rest_peak, rest_log, rest_mean):  # type: ignore[no-untyped-def]
+def _rest_means(w, u, starts, begin, end, rest_peak, rest_log, rest_mean):
     """For the tiers begin..end of a list, all but the last, w_R as rest_peak + rest_log, and the means of u over R."""
     directions = rest_mean.shape[1]
     highest, total = -math.inf, 0.0
@@ -180,7 +180,7 @@ def _rest_means(w, u, starts, begin, end, rest_peak, rest_log, rest_mean):  # ty
 
 
 @kernel
-def hessian_lists(first, last, scores, moves, order, starts, list_tiers, top, treatment, depth, products):  # type: ignore[no-untyped-def]
+def hessian_lists(first, last, scores, moves, order, starts, list_tiers, top, treatment, depth, products):
     """Fill `products` for the items of the lists first..last. No tier may straddle `top`.
 
     Returns the position in `scores` of a score that is not finite or too large, or -1.

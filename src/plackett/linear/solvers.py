@@ -6,14 +6,14 @@ All is divided by the total weight of the lists, so that a gradient means the sa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.optimize import Bounds, minimize
 from scipy.sparse import eye_array, hstack
-from threadpoolctl import ThreadpoolController
 
+from plackett.blas import calm_blas
 from plackett.linear.features import Floats
 from plackett.linear.objectives import Objective
 from plackett.lists import IntArray
@@ -74,11 +74,6 @@ class Problem:
         return float(np.abs(np.where(b == 0.0, inside, gradient + penalty * np.sign(b))).max(initial=0.0))
 
 
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
 def solve(problem: Problem, solver: str, tol: float, max_iter: int, basis: Floats | None) -> tuple[Floats, int]:
     """The minimum, and after how many iterations.
 
@@ -99,7 +94,7 @@ def solve(problem: Problem, solver: str, tol: float, max_iter: int, basis: Float
         how |= {"method": "trust-ncg", "options": {"gtol": tol, "maxiter": max_iter}}
         how["hessp"] = lambda c, direction: axes.T @ problem.curvature_product(axes @ c, axes @ direction)
     # L-BFGS solves systems so small that handing them to other threads takes ten times as long.
-    with _blas().limit(limits=1, user_api="blas"):
+    with calm_blas():
         found = minimize(**how)
     return axes @ found.x, int(found.nit)
 

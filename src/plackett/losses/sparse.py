@@ -126,8 +126,9 @@ def sparse_logistic_loss(
     positives = positives_of(scores, indices, offsets, None)
     row, column = _row_and_column(positives, scores.device)
     scores = at_least_single(scores)
-    value = torch.nn.functional.softplus(scores).sum(1).index_add(0, row, -scores[row, column])
-    return reduce_losses(value, weights, reduction)
+    # Signs first: softplus(score) - score of a positive would lose the others of its row where its score is large.
+    signed = (-scores).index_put_((row, column), scores[row, column])
+    return reduce_losses(-torch.nn.functional.logsigmoid(signed).sum(1), weights, reduction)
 
 
 def sampled_rest(candidates: Tensor, negatives: tuple[Any, Any], positives: Positives) -> Tensor:

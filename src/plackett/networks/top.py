@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from plackett.networks.kernels import keep_best
+from plackett.threads import at_most, run_over_ranges
 
 _NUMBERS_AT_ONCE = 1 << 22
 
@@ -26,16 +30,28 @@ def top_columns(layers: Sequence[Layer], k: int) -> tuple[Tensor, Tensor]:
         last = min(first + width, columns)
         scores = buffer[: rows * (last - first)].view(rows, last - first)
         _mean_of(layers, first, last, scores)
-        # Most chunks hold nothing better than what was found: their maximum says so faster than sorting would.
-        better = torch.nonzero(scores.amax(1) > best[:, -1])[:, 0]
-        if len(better):
-            values, found = _best_of(scores[better], min(k, last - first))
-            merged = torch.cat([best[better], values], 1)
-            places = torch.cat([where[better], found + first], 1)
-            # Stable, so that of equal scores the lower column comes first.
-            order = torch.sort(merged, stable=True, dim=1, descending=True).indices[:, :k]
-            best[better], where[better] = merged.gather(1, order), places.gather(1, order)
+        (_keep_best if device.type == "cpu" else _keep_best_in_torch)(scores, first, best, where)
     return where, best
+
+
+def _keep_best(scores: Tensor, first: int, best: Tensor, where: Tensor) -> None:
+    """Merge the scores of columns first, first + 1, ... into the best of each row, in place."""
+    arrays = scores.numpy(), first, best.numpy(), where.numpy()
+    with at_most(torch.get_num_threads()):
+        run_over_ranges(lambda a, b: keep_best(a, b, *arrays), np.arange(len(scores) + 1) * scores.shape[1])
+
+
+def _keep_best_in_torch(scores: Tensor, first: int, best: Tensor, where: Tensor) -> None:
+    k = best.shape[1]
+    # Most chunks hold nothing better than what was found: their maximum says so faster than sorting would.
+    better = torch.nonzero(scores.amax(1) > best[:, -1])[:, 0]
+    if len(better):
+        values, found = _best_of(scores[better], min(k, scores.shape[1]))
+        merged = torch.cat([best[better], values], 1)
+        places = torch.cat([where[better], found + first], 1)
+        # Stable, so that of equal scores the lower column comes first.
+        order = torch.sort(merged, stable=True, dim=1, descending=True).indices[:, :k]
+        best[better], where[better] = merged.gather(1, order), places.gather(1, order)
 
 
 def _best_of(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -56,5 +72,7 @@ def _mean_of(layers: Sequence[Layer], first: int, last: int, out: Tensor) -> Non
             (out if number else out.zero_()).add_(layer[:, first:last], alpha=share)
         else:
             hidden, weight, bias = layer
-            torch.addmm(out, hidden, weight[first:last].T, beta=float(number > 0), alpha=share, out=out)
-            out.add_(bias[first:last], alpha=share)
+            if number:
+                out.add_(bias[first:last], alpha=share)
+            start, kept = (out, 1.0) if number else (bias[first:last], share)
+            torch.addmm(start, hidden, weight[first:last].T, beta=kept, alpha=share, out=out)

@@ -34,17 +34,27 @@ def _text(column: str, value: Any) -> str:
     return f"{value:.1f}" if column == "seconds" else f"{value:.3g}" if column.endswith("rate") else f"{value:.4f}"
 
 
+def runs_of(history: Any) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each member and learning rate by its name, which is empty if there is only one."""
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for row in history:
+        parts = [f"{name.replace('_', ' ')} {row[name]:g}" for name in ("member", "learning_rate") if name in row]
+        runs.setdefault(", ".join(parts), []).append(row)
+    return runs
+
+
+def metrics_of(history: Any) -> list[str]:
+    """The columns that hold a metric of a validation set."""
+    return [name for name in history.columns if name not in (*_NOT_MEASURED, "loss")]
+
+
 def plot_history(history: Any, path: str | os.PathLike[str]) -> None:
     """The loss above, the metrics of validation below, by epoch; a line for each member and learning rate."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingDependencyError("matplotlib", "report", "plot_history") from None
-    runs: dict[str, list[dict[str, Any]]] = {}
-    for row in history:
-        parts = [f"{name.replace('_', ' ')} {row[name]:g}" for name in ("member", "learning_rate") if name in row]
-        runs.setdefault(", ".join(parts), []).append(row)
-    metrics = [name for name in history.columns if name not in (*_NOT_MEASURED, "loss")]
+    runs, metrics = runs_of(history), metrics_of(history)
     figure = Figure(figsize=(7.0, 5.5 if metrics else 3.2), layout="constrained")
     axes = figure.subplots(1 + bool(metrics), 1, sharex=True, squeeze=False)[:, 0]
     for name, rows in runs.items():

@@ -106,6 +106,8 @@ class Checkpoint:
         self._before, self._next = (self.path.with_name(f"{self.path.name}.{which}") for which in ("before", "next"))
         self._last = time.monotonic()
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        for left in self.path.parent.glob(f".{self.path.name}.*.part"):  # by a process that was killed while writing
+            left.unlink()
 
     @property
     def is_due(self) -> bool:
@@ -147,5 +149,5 @@ class Checkpoint:
 
     def clear(self) -> None:
         """Begin anew."""
-        self.path.unlink(missing_ok=True)
-        self._before.unlink(missing_ok=True)
+        for path in (self.path, self._before, self._next):
+            path.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def calm_blas(size: int) -> AbstractContextManager[Any]:
+def calm_blas(size: int = 0) -> AbstractContextManager[Any]:
     """Within this block BLAS uses one thread, if matrices of this size are small enough for that to be best."""
     limited: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
     return limited if size <= _SMALL else nullcontext()

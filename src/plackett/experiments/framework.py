@@ -1,0 +1,119 @@
+"""Experiments: a declared configuration, cells that are computed once, and a page made of their results.
+
+A cell is one unit of work, such as a method with a seed on a data set. Its result is JSON, written atomically as soon
+as it is there, so a run that was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from plackett.data.files import atomic_write
+from plackett.errors import DataError
+from plackett.progress import progress_bar
+from plackett.report.page import Section
+
+Cell = dict[str, Any]
+Results = list[tuple[Cell, dict[str, Any]]]
+SCALES = ("quick", "full")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says, whether it holds here, and the figures that show it."""
+
+    text: str
+    holds: bool
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the results of an experiment amount to."""
+
+    sections: Sequence[Section]
+    claims: Sequence[Claim] = ()
+    rows: Sequence[Mapping[str, Any]] = ()
+    """The numbers as a table for CSV: a column a name."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of a paper.
+
+    configurations   by scale, "quick" and "full": plain values, for they are shown and hashed
+    cells            the cells of a configuration
+    run              the result of a cell
+    find             what the results amount to
+    data             names of the data sets it needs, under the data folder; generated data need none
+    minutes          roughly, by scale, on two processors
+    """
+
+    name: str
+    paper: str
+    title: str
+    configurations: Mapping[str, Mapping[str, Any]]
+    cells: Callable[[Mapping[str, Any]], list[Cell]]
+    run: Callable[[Mapping[str, Any], Cell], dict[str, Any]]
+    find: Callable[[Mapping[str, Any], Results], Findings]
+    data: Sequence[str] = ()
+    minutes: Mapping[str, float] = field(default_factory=dict)
+    published: Mapping[str, Any] = field(default_factory=dict)
+
+
+class CellStore:
+    """Results of cells on disk, a file each, under a folder for the experiment and its configuration."""
+
+    def __init__(self, root: Path, experiment: Experiment, scale: str) -> None:
+        configuration = experiment.configurations[scale]
+        mark = hashlib.sha256(json.dumps(configuration, sort_keys=True).encode()).hexdigest()[:8]
+        self.folder = root / f"{experiment.name}-{scale}-{mark}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def _path(self, cell: Cell) -> Path:
+        readable = "-".join(str(value) for value in cell.values())
+        mark = hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:8]
+        return self.folder / f"{''.join(c if c.isalnum() else '_' for c in readable)[:80]}-{mark}.json"
+
+    def get(self, cell: Cell) -> dict[str, Any] | None:
+        try:
+            kept = json.loads(self._path(cell).read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise DataError(
+                f"not a readable result ({error})", file=str(self._path(cell)), remedy="Delete it to compute it again"
+            ) from error
+        found: dict[str, Any] = kept["result"]
+        return found
+
+    def put(self, cell: Cell, result: dict[str, Any]) -> None:
+        with atomic_write(self._path(cell)) as file:
+            file.write((json.dumps({"cell": cell, "result": result}, indent=1) + "\n").encode())
+
+
+def run_experiment(
+    experiment: Experiment, scale: str, root: str | os.PathLike[str], *, progress: bool = True
+) -> Results:
+    """The results of all cells; those that are on disk are not computed again."""
+    if scale not in SCALES:
+        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
+    configuration = experiment.configurations[scale]
+    store = CellStore(Path(root), experiment, scale)
+    cells = experiment.cells(configuration)
+    results: Results = []
+    with progress_bar(experiment.title, len(cells), progress) as tell:
+        for number, cell in enumerate(cells):
+            tell(number, ", ".join(str(value) for value in cell.values()))
+            result = store.get(cell)
+            if result is None:
+                result = experiment.run(configuration, cell)
+                store.put(cell, result)
+            results.append((cell, result))
+    return results

@@ -1,0 +1,212 @@
+"""Figures 1 and 3: how well each method recovers the utilities of items from partitioned rankings.
+
+N free parameters, one per item, are trained by AdaGrad (rate 0.1) on batches of 20 rankings, of which a fifth is held
+out for early stopping by the method's own loss. The error is the mean squared difference between the softmax of the
+parameters and the true worths. PL-TopK is an oracle: it knows the order within the upper tiers.
+
+The paper does not give n and N of each point, nor batch size and stopping rule of this experiment; those of figure 2
+(batches of 20) are used, and points on the axes as the figure shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results
+from plackett.report.page import Axis, LinePlot, Section, Series, Table
+
+METHODS = {
+    "PL-Partition": "partition",
+    "PL-LB": "lower_bound",
+    "AttRank": "attrank",
+    "RankNet": "ranknet",
+    "RankSVM": "ranksvm",
+    "PL-TopK": "topk",
+}
+ORACLE = "PL-TopK"
+
+
+def cells(configuration: Mapping[str, Any]) -> list[Cell]:
+    slow = configuration["largest_pairwise"]
+    return [
+        {"items": items, "rankings": rankings, "method": method, "seed": seed}
+        for items, rankings in configuration["points"]
+        for method in METHODS
+        for seed in range(configuration["seeds"])
+        if items <= slow or method not in ("RankNet", "RankSVM")
+    ]
+
+
+def run(configuration: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
+    import torch
+
+    rankings, worths = _rankings(cell, configuration["tiers"], configuration["top"])
+    objective = _Objective(METHODS[cell["method"]], rankings)
+    held = max(1, cell["rankings"] // 5)
+    parameters = torch.zeros(cell["items"], requires_grad=True)
+    optimiser = torch.optim.Adagrad([parameters], 0.1)
+    generator = np.random.default_rng([cell["seed"], 1])
+    best, best_loss, stale, step = parameters.detach().clone(), float("inf"), 0, 0
+    while stale < configuration["patience"] and step < configuration["steps"]:
+        for batch in np.array_split(
+            held + generator.permutation(cell["rankings"] - held),
+            max(1, (cell["rankings"] - held) // configuration["batch"]),
+        ):
+            optimiser.zero_grad()
+            objective(parameters, batch).backward()
+            optimiser.step()
+            step += 1
+        with torch.no_grad():
+            loss = float(objective(parameters, np.arange(held)))
+        stale += 1
+        if loss < best_loss:
+            best, best_loss, stale = parameters.detach().clone(), loss, 0
+    error = torch.softmax(best.double(), 0).numpy() - worths
+    return {"mse": float(np.mean(error**2)), "steps": step}
+
+
+class _Rankings:
+    """The items of the upper tiers of each ranking, best first, with their tiers; all others are the last tier."""
+
+    def __init__(self, order: np.ndarray, tiers: np.ndarray, items: int) -> None:
+        self.order, self.tiers, self.items = order, tiers, items
+
+
+def _rankings(cell: Cell, tiers: int, top: int) -> tuple[list[_Rankings], np.ndarray]:
+    """Rankings drawn as `plackett.data.make_partitions` draws them, their order kept for the oracle."""
+    generator = np.random.default_rng(cell["seed"])
+    items = cell["items"]
+    worths = np.exp(generator.uniform(0.0, np.log(items), items))
+    most = min(top, items - 1)
+    found = []
+    for _ in range(cell["rankings"]):
+        times = generator.standard_exponential(items) / worths
+        first = np.argpartition(times, most - 1)[:most]
+        first = first[np.argsort(times[first])]
+        ends = np.sort(generator.permutation(most)[: tiers - 1]) + 1
+        order = first[: ends[-1]]
+        found.append(_Rankings(order, tiers - 1 - np.searchsorted(ends, np.arange(len(order)), "right"), items))
+    return found, worths / worths.sum()
+
+
+class _Objective:
+    """The loss of a method, the mean over some rankings."""
+
+    def __init__(self, name: str, rankings: list[_Rankings]) -> None:
+        self._name, self._rankings = name, rankings
+
+    def __call__(self, parameters: Any, batch: np.ndarray) -> Any:
+        import torch
+
+        from plackett import losses
+
+        chosen = [self._rankings[number] for number in batch]
+        rows = len(chosen)
+        if self._name in ("partition", "lower_bound", "topk"):
+            indices = np.concatenate([r.order for r in chosen])
+            offsets = np.concatenate(([0], np.cumsum([len(r.order) for r in chosen])))
+            labels = np.concatenate(
+                [-np.arange(len(r.order), dtype=float) if self._name == "topk" else r.tiers for r in chosen]
+            )
+            loss = losses.sparse_lower_bound_loss if self._name == "lower_bound" else losses.sparse_partition_loss
+            return loss(parameters.expand(rows, -1), indices, offsets, labels=labels)
+        table = torch.zeros(rows, len(parameters))
+        for row, ranking in enumerate(chosen):
+            table[row, torch.from_numpy(ranking.order)] = torch.from_numpy(ranking.tiers.astype(np.float32))
+        return losses.get_loss(self._name)(parameters.expand(rows, -1), table)
+
+
+def find(_: Mapping[str, Any], results: Results) -> Findings:
+    by: dict[tuple[int, int, str], list[float]] = {}
+    for cell, result in results:
+        by.setdefault((cell["items"], cell["rankings"], cell["method"]), []).append(result["mse"])
+    points = sorted({(items, rankings) for items, rankings, _ in by})
+    rows = []
+    for items, rankings in points:
+        for method in METHODS:
+            values = by.get((items, rankings, method))
+            if values:
+                error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+                rows.append(
+                    {"items": items, "rankings": rankings, "method": method, "mse": float(np.mean(values)), "se": error}
+                )
+    plots = [_plot(rows, "items", "rankings", "items N"), _plot(rows, "rankings", "items", "rankings n")]
+    table = Table(
+        ["items N", "rankings n", "method", "MSE", "standard error"],
+        [[row["items"], row["rankings"], row["method"], row["mse"], row["se"]] for row in rows],
+    )
+    text = "AdaGrad, rate 0.1, batches of 20, early stopping by the method's own loss on a fifth of the rankings."
+    section = Section("Error of the estimated utilities", [*(p for group in plots for p in group), table], text)
+    return Findings([section], [_lowest(rows)], rows)
+
+
+def _plot(rows: list[dict[str, Any]], along: str, fixed: str, title: str) -> list[LinePlot]:
+    """A plot for each value of `fixed` that has several values of `along`."""
+    plots = []
+    for value in sorted({row[fixed] for row in rows}):
+        here = [row for row in rows if row[fixed] == value]
+        if len({row[along] for row in here}) < 2:
+            continue
+        series = []
+        for method in METHODS:
+            own = sorted((row for row in here if row["method"] == method), key=lambda row: row[along])
+            if own:
+                error = [row["se"] or 0.0 for row in own]
+                mse = [row["mse"] for row in own]
+                series.append(
+                    Series(
+                        method,
+                        mse,
+                        [row[along] for row in own],
+                        [m - e for m, e in zip(mse, error, strict=True)],
+                        [m + e for m, e in zip(mse, error, strict=True)],
+                    )
+                )
+        caption = f"{fixed} = {value:,}; bars are standard errors over seeds"
+        plots.append(
+            LinePlot(series, Axis(title, log=True), Axis("mean squared error", log=True), caption, error_bars=True)
+        )
+    return plots
+
+
+def _lowest(rows: list[dict[str, Any]]) -> Claim:
+    failures = []
+    points = {(row["items"], row["rankings"]) for row in rows}
+    for items, rankings in sorted(points):
+        here = {r["method"]: r["mse"] for r in rows if (r["items"], r["rankings"]) == (items, rankings)}
+        best = min((method for method in here if method != ORACLE), key=lambda method: here[method])
+        if best != "PL-Partition":
+            failures.append(f"{best} at N = {items:,}, n = {rankings:,}")
+    return Claim(
+        "PL-Partition has the lowest error of all methods but the oracle at every (N, n)",
+        not failures,
+        "lower: " + "; ".join(failures) if failures else f"at all {len(points)} points",
+    )
+
+
+EXPERIMENT = Experiment(
+    name="pl-partition-figure-1",
+    paper="Ma et al. (2021), figures 1 and 3",
+    title="Utilities recovered from partitioned rankings",
+    configurations={
+        "quick": {
+            "points": [[40, 40], [40, 160], [120, 40]], "seeds": 2, "batch": 20, "tiers": 4, "top": 500,
+            "patience": 5, "steps": 200, "largest_pairwise": 10_000,
+        },
+        "full": {
+            "points": [
+                [100, 200], [1_000, 200], [10_000, 200], [100_000, 200],
+                [1_000, 20], [1_000, 100], [1_000, 1_000], [100, 20], [100, 100], [100, 1_000],
+            ],
+            "seeds": 5, "batch": 20, "tiers": 4, "top": 500, "patience": 10, "steps": 4_000,
+            "largest_pairwise": 10_000,
+        },
+    },
+    cells=cells,
+    run=run,
+    find=find,
+    minutes={"quick": 1, "full": 45},
+)  # fmt: skip

@@ -1,0 +1,37 @@
+"""Pages for people to read: one HTML file that holds all it shows and asks the network for nothing.
+
+A `Page` has sections, a section has blocks: tables, plots, lists of facts, commands. `write_page` makes the file.
+"""
+
+from plackett.report.page.html import render_page, write_page
+from plackett.report.page.model import (
+    Axis,
+    Block,
+    Column,
+    Command,
+    Histogram,
+    ItemPlot,
+    KeyValues,
+    LinePlot,
+    Page,
+    Section,
+    Series,
+    Table,
+)
+
+__all__ = [
+    "Axis",
+    "Block",
+    "Column",
+    "Command",
+    "Histogram",
+    "ItemPlot",
+    "KeyValues",
+    "LinePlot",
+    "Page",
+    "Section",
+    "Series",
+    "Table",
+    "render_page",
+    "write_page",
+]
