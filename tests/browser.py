@@ -57,10 +57,13 @@ class Browser:
 
     def __exit__(self, *_: object) -> None:
         self._session = None
-        self.call("Browser.close")
-        self._process.wait(_PATIENCE)
-        os.close(self._out)
-        os.close(self._in)
+        try:
+            self.call("Browser.close")
+            self._process.wait(_PATIENCE)
+        finally:
+            self._process.kill()  # if it did not end by itself
+            os.close(self._out)
+            os.close(self._in)
 
     def _receive(self, end: float) -> dict[str, Any]:
         while b"\0" not in self._rest:

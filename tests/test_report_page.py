@@ -199,6 +199,10 @@ def test_huge_tables() -> None:
     assert found.texts["td"][-1] == "2857."  # 19999 / 7
 
 
+def test_the_same_page_gives_the_same_bytes() -> None:
+    assert render_page(everything()) == render_page(everything())
+
+
 def test_writing_is_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     write_page(Page("é \udcff", []), path)  # an undecodable file name is shown as well as it can be
@@ -435,8 +439,9 @@ def everything() -> Page:
         LinePlot([], Axis("x"), Axis("y"), "nothing"),
         ItemPlot(items, [Series("worth", worths, low=worths / 2, high=2 * worths)], Axis("worth", log=True), "worths"),
         ItemPlot(["a", HOSTILE], [Series("p", [1, -2]), Series("q", [None, 3])], Axis("gain"), "bars", bars=True),
-        Histogram(rng.beta(3, 2, 500), Axis("NDCG@10", reference=(0.6, "mean")), span=(0, 1), caption="spread"),
+        Histogram(rng.beta(3, 2, 500), Axis("NDCG@10", reference=(0.98, "upper bound")), span=(0, 1), caption="spread"),
         LinePlot([Series("one", [5.0])], Axis("x"), Axis("y"), "a point"),
+        LinePlot([Series("from zero", [0.0, 1.0, 100.0])], Axis("x"), Axis("y", log=True), "no logarithm of zero"),
     ]
     table = Table(["item", *"abcdefgh"], [[HOSTILE, *rng.random(8)] for _ in range(200)], "a caption " * 20)
     facts = KeyValues({"word": "w" * 300, HOSTILE: HOSTILE})
@@ -515,12 +520,12 @@ def test_plots_draw_inside_their_frames(opened: Browser) -> None:
                 size: Math.max(0, ...marks.map(b => Math.max(b.width, b.height))),
                 inside: [...marks, ...texts].every(inside)};
     })""")
-    assert len(found) == 8
+    assert len(found) == 9
     assert all(plot["inside"] for plot in found)
     assert all(plot["width"] == pytest.approx(plot["shown"], abs=1.0) for plot in found)  # pixels
     assert all(plot["texts"] > 3 for plot in found)
-    assert [plot["marks"] > 0 for plot in found] == [True, True, True, False, True, True, True, True]
-    assert [plot["size"] > 200 for plot in found] == [True, True, True, False, True, True, True, False]
+    assert [plot["marks"] > 0 for plot in found] == [True, True, True, False, True, True, True, True, True]
+    assert [plot["size"] > 200 for plot in found] == [True, True, True, False, True, True, True, False, True]
 
 
 @pytest.mark.parametrize("width", [360, 1000])
@@ -586,6 +591,8 @@ def test_axes_become_linear_and_logarithmic(opened: Browser) -> None:
     assert offered[1] == ["log x"]  # y is negative in places
     assert offered[4] == ["log axis", "all 80"]
     assert offered[5] == offered[6] == []
+    assert offered[8] == ["log x"]
+    assert opened.run(f"{figure(8)}.querySelector('.line').getAttribute('d')").count("L") == 2  # zero is drawn
 
 
 def test_all_items_are_shown_on_demand(opened: Browser) -> None:

@@ -101,7 +101,7 @@ def aggregation_page(
     best = summary.rows[0]
     said = (
         f"{len(summary):,} items ranked by {aggregator.n_ballots_:,.10g} ballots. First is {best.item}, with a worth "
-        f"of {best.worth:.3g} ({_interval(summary)} {best.worth_low:.2g} to {best.worth_high:.2g})."
+        f"of {best.worth:.3g} ({_interval(summary)} {best.worth_low:.3g} to {best.worth_high:.3g})."
     )
     sections = [
         Section("Worths", _worth_plots(summary)),
@@ -330,7 +330,7 @@ def _worth_plots(summary: WorthSummary) -> list[Block]:
 
 def _item_section(aggregator: Any, summary: WorthSummary) -> Section:
     columns: list[str | Column] = [
-        "rank", "item", "worth", Column(_interval(summary), format="#.2g"), Column("score", "log-worth", "+.3f"),
+        "rank", "item", "worth", Column(_interval(summary), format="#.3g"), Column("score", "log-worth", "+.3f"),
         Column("standard error", format=".3f"), f"ranks, {_interval(summary)}",
     ]  # fmt: skip
     rows: list[list[Any]] = [

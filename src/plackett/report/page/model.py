@@ -39,7 +39,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Axis:
-    """`log`: how it is at first; readers can change it where all values are positive.
+    """`log`: how it is at first, where all values are positive; readers can change it.
 
     `reference` is a value with a text, drawn as a dashed line: the truth, the round that was best.
     """

@@ -51,18 +51,17 @@
     return factor === 1 ? ten : `${String(factor).replace("-", "−")}×${ten}`;
   }
 
-  /** Five significant digits. */
-  function shown(value) {
+  function shown(value, digits = 5) {
     if (!isNumber(value)) return "–";
     const size = Math.abs(value);
     if (size !== 0 && (size < 1e-4 || size >= 1e9)) return scientific(value);
-    const decimals = size === 0 ? 0 : Math.max(0, 4 - Math.floor(Math.log10(size)));
+    const decimals = size === 0 ? 0 : Math.max(0, digits - 1 - Math.floor(Math.log10(size)));
     return grouped(value, Math.min(decimals, 8), 0);
   }
 
   function shownWithInterval(series, i) {
     const interval = series.low && isNumber(series.low[i]) && isNumber(series.high[i]);
-    return shown(series.y[i]) + (interval ? ` (${shown(series.low[i])} – ${shown(series.high[i])})` : "");
+    return shown(series.y[i]) + (interval ? ` (${shown(series.low[i], 3)} – ${shown(series.high[i], 3)})` : "");
   }
 
   // Scales
@@ -129,7 +128,7 @@
 
     /** What a logarithmic scale cannot show lies beyond its low end. */
     at(value) {
-      const place = value;
+      const place = this.log ? (value > 0 ? Math.log10(value) : -Infinity) : value;
       const share = (place - this.from) / (this.to - this.from);
       return this.start + Math.max(-1, share) * (this.end - this.start);
     }
@@ -178,10 +177,11 @@
   class Plot {
     constructor(figure, data) {
       Object.assign(this, { figure, data, hidden: new Set(), series: data.series || [] });
-      this.log = { x: data.x.log, y: data.y ? data.y.log : false };
+      const switches = this.logAxes();
+      this.log = { x: "x" in switches && data.x.log, y: "y" in switches && data.y.log };
       this.controls = add(figure, "div", { class: "controls" });
       if (this.series.length > 1) this.series.forEach((series, number) => this.addLegend(series, number));
-      for (const [name, text] of Object.entries(this.logAxes())) {
+      for (const [name, text] of Object.entries(switches)) {
         this.addSwitch(text, this.log[name], (on) => { this.log[name] = on; });
       }
       if (data.y) add(figure, "div", { class: "axis-title y" }, data.y.title);
@@ -244,7 +244,7 @@
       this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
     }
 
-    addText(x, y, text, anchor, kind = "tick") {
+    addText(x, y, text, anchor, kind) {
       const attributes = { class: kind, x: round(x), y: round(y), "text-anchor": anchor, dy: "0.35em" };
       return add(this.svg, "text", attributes, text);
     }
@@ -255,8 +255,8 @@
       const lines = ticks.map(([value]) => `M${round(scale.at(value))},${top}V${bottom}`);
       add(this.svg, "path", { class: "grid x", d: lines.join("") });
       for (const [value, text] of ticks) {
-        this.addText(scale.at(value), bottom + 13, text, "middle", "tick x");
-        if (withTop) this.addText(scale.at(value), top - 13, text, "middle", "tick x");
+        this.addText(scale.at(value), bottom + 13, text, "middle", "tick x halo");
+        if (withTop) this.addText(scale.at(value), top - 13, text, "middle", "tick x halo");
       }
     }
 
@@ -300,6 +300,7 @@
       });
     }
 
+    /** Places with values, in order. Their texts are made when they are shown: there can be many. */
     allStops() {
       this.stops ??= this.findStops();
       return this.stops;
@@ -324,11 +325,11 @@
       for (const y of stop.points) {
         add(this.highlight, "circle", { class: "focus", cx: round(stop.x), cy: round(y), r: 6 });
       }
-      add(this.tip, "strong", {}, stop.title);
+      add(this.tip, "strong", {}, stop.title());
       for (const line of stop.lines) {
         const row = add(this.tip, "div");
         if (line.number !== undefined && this.series.length > 1) addSwatch(row, line.number, this.swatch());
-        add(row, "span", {}, line.text);
+        add(row, "span", {}, line.text());
       }
       this.tip.hidden = false;
       const box = this.svg.getBoundingClientRect(), around = this.figure.getBoundingClientRect();
@@ -430,12 +431,12 @@
           if (!byX.has(x)) byX.set(x, { value: x, x: this.x.at(x), points: [], lines: [] });
           const stop = byX.get(x);
           stop.points.push(this.y.at(series.y[i]));
-          stop.lines.push({ number, text: `${series.name}: ${shownWithInterval(series, i)}` });
+          stop.lines.push({ number, text: () => `${series.name}: ${shownWithInterval(series, i)}` });
         });
       }
       for (const stop of byX.values()) {
         stop.y = Math.min(...stop.points);
-        stop.title = `${this.data.x.title}: ${shown(stop.value)}`;
+        stop.title = () => `${this.data.x.title}: ${shown(stop.value)}`;
       }
       return [...byX.values()].sort((a, b) => a.value - b.value);
     }
@@ -467,6 +468,7 @@
       this.x = new Scale(values, { log: this.log.x, withZero }).between(this.left, this.right);
       const guides = labels.map((_, row) => `M${this.left},${this.middle(row)}H${this.right}`);
       add(this.svg, "path", { class: "grid guide", d: guides.join("") });
+      this.paintReferenceAcross(this.x, axis.reference, isLong ? 0 : this.top - 18, bottom); // below labels and dots
       this.paintAcross(this.x, this.top, bottom, isLong);
       labels.forEach((label, row) => {
         const text = this.addText(this.left - 8, this.middle(row), shorten(label, this.left - 10), "end", "item");
@@ -477,7 +479,6 @@
         const down = (place - (visible.length - 1) / 2) * 10;
         this.paintSeries(add(this.svg, "g", { class: colour(number) }), series, number, known, down);
       });
-      this.paintReferenceAcross(this.x, axis.reference, isLong ? 0 : this.top - 18, bottom);
       return bottom + 24;
     }
 
@@ -503,16 +504,16 @@
 
     findStops() {
       const labels = this.showsAll ? this.data.items : this.data.items.slice(0, MOST_ITEMS);
-      return labels.map((title, i) => {
+      return labels.map((label, i) => {
         const visible = this.visible();
         const lines = visible.map(([number, series]) => {
           const name = this.series.length > 1 ? `${series.name}: ` : "";
-          return { number, text: name + shownWithInterval(series, i) };
+          return { number, text: () => name + shownWithInterval(series, i) };
         });
         const first = visible.find(([, series]) => this.x.holds(series.y[i]));
         const y = this.middle(i);
         const row = { x: 0, y: y - this.rowHeight / 2, width: this.width, height: this.rowHeight };
-        return { x: first ? this.x.at(first[1].y[i]) : this.left, y, row, points: [], lines, title };
+        return { x: first ? this.x.at(first[1].y[i]) : this.left, y, row, points: [], lines, title: () => label };
       });
     }
   }
@@ -539,8 +540,8 @@
       return counts.map((count, i) => {
         const [start, end] = [this.x.at(edges[i]), this.x.at(edges[i + 1])];
         const row = { x: start, y: this.y.end, width: end - start, height: this.y.start - this.y.end };
-        const title = `${x.title}: ${shown(edges[i])} – ${shown(edges[i + 1])}`;
-        const lines = [{ text: `${y.title}: ${shown(count)}` }];
+        const title = () => `${x.title}: ${shown(edges[i])} – ${shown(edges[i + 1])}`;
+        const lines = [{ text: () => `${y.title}: ${shown(count)}` }];
         return { x: (start + end) / 2, y: this.y.at(count), row, points: [], lines, title };
       });
     }
