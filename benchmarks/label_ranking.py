@@ -6,9 +6,13 @@ Five data sets of scikit-lr, five folds. ExtremeClassifier, linear and with a hi
 likelihood of ties, ListMLE with ties broken at random, and the lower bound; beside k-nearest neighbours (the mean rank
 of each label) and a ridge regression for each label's rank.
 
-The truth has ties, and most of it: often one label stands above all others. So predictions need ties too. Neighbours in
-the order of the scores are tied where they are closer than a gap, which is chosen for every system alike by tau-x on a
-fifth of the training rows that it was not fitted to; so is the number of neighbours, from 5, 10, 20.
+Most of the truth is ties: often one label stands above all others. So predictions need ties too, and scores must be
+cut into tiers. Two ways, of which each system gets the one with the higher tau-x on a fifth of the training rows, which
+it was not fitted to (the number of neighbours, from 5, 10, 20, is chosen there as well):
+
+gap    neighbours in the order of the scores are tied where they are closer than a gap, chosen there too
+sizes  the sizes of tiers are those of training rows for which (share of rows) x P(tiers | scores) is largest, P being
+       the exact likelihood: the rule for a Plackett-Luce model of which only tiers of random sizes are seen
 
 tau-x is Emond and Mason's extension of Kendall's tau to ties; paired tests over rows. The data are looked for under
 $PLACKETT_DATA or ../shared/data. Prints tables, writes results/label_ranking.json.
@@ -29,12 +33,13 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import plackett
 from plackett import ExtremeClassifier, metrics
 
 console = Console()
 DATA_SETS = ("segment", "vowel", "vehicle", "pendigits", "libras")
 COMMON = {
-    "input_dropout": 0.0, "hidden_dropout": 0.0, "batch_size": 128, "learning_rate": 5e-3,
+    "ensemble": 1, "input_dropout": 0.0, "hidden_dropout": 0.0, "batch_size": 128, "learning_rate": 5e-3,
     "random_state": 0, "progress": False,
 }  # fmt: skip
 Predict = Callable[[np.ndarray], np.ndarray]
@@ -97,10 +102,35 @@ def tau(grades: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return np.asarray(metrics.kendall_tau(grades, truth, variant="x", reduction="none"))
 
 
-def best_gap(scores: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
-    """tau-x and the gap that reaches it."""
+Cut = Callable[[np.ndarray], np.ndarray]
+
+
+def cut_by_gap(scores: np.ndarray, truth: np.ndarray) -> Cut:
     gaps = np.unique(np.quantile(-np.diff(-np.sort(-scores, axis=1), axis=1), np.linspace(0.0, 1.0, 60)))
-    return max((float(np.nanmean(tau(with_ties(scores, gap), truth))), float(gap)) for gap in (-1.0, *gaps))
+    best = max((-1.0, *gaps), key=lambda gap: np.nanmean(tau(with_ties(scores, gap), truth)))
+    return lambda new: with_ties(new, best)
+
+
+def cut_by_sizes(grades: np.ndarray) -> Cut:
+    """By the sizes of tiers of these rows, the 50 most frequent of them."""
+    places = -np.sort(-grades, axis=1)
+    tiers = np.cumsum(np.diff(places, axis=1, prepend=places[:, :1]) != 0, axis=1)
+    kinds, counts = np.unique(tiers, axis=0, return_counts=True)
+    frequent = np.argsort(-counts)[:50]
+    kinds, counts = -kinds[frequent].astype(np.float64), counts[frequent]
+
+    def cut(scores: np.ndarray) -> np.ndarray:
+        order = np.argsort(-scores, axis=1, kind="stable")
+        descending = np.ascontiguousarray(np.take_along_axis(scores, order, 1), np.float64)
+        log_p = [
+            np.log(count) + plackett.partition_log_likelihood(descending, np.broadcast_to(kind, descending.shape))
+            for kind, count in zip(kinds, counts, strict=True)
+        ]
+        found = np.empty_like(descending)
+        np.put_along_axis(found, order, kinds[np.argmax(log_p, axis=0)], 1)
+        return found
+
+    return cut
 
 
 def values_of(name: str) -> dict[str, np.ndarray]:
@@ -112,9 +142,14 @@ def values_of(name: str) -> dict[str, np.ndarray]:
         held, train = order[: len(rest) // 5], order[len(rest) // 5 :]
         for system, candidates in SYSTEMS.items():
             models = [fit(X[train], grades[train]) for fit in candidates]
-            tuned = [(*best_gap(np.asarray(model(X[held])), grades[held]), model) for model in models]
-            _, gap, model = max(tuned, key=lambda one: one[0])
-            found[system][test] = tau(with_ties(np.asarray(model(X[test])), gap), grades[test])
+            on_held = [(model, np.asarray(model(X[held]))) for model in models]
+            tried = [
+                (np.nanmean(tau(cut(scores), grades[held])), model, cut)
+                for model, scores in on_held
+                for cut in (cut_by_gap(scores, grades[held]), cut_by_sizes(grades[train]))
+            ]
+            _, model, cut = max(tried, key=lambda one: one[0])
+            found[system][test] = tau(cut(np.asarray(model(X[test]))), grades[test])
     return found
 
 

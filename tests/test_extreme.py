@@ -33,7 +33,7 @@ from plackett.metrics import (
 from plackett.networks import ExtremeNetwork
 
 SETTINGS: dict[str, Any] = {
-    "hidden_sizes": (16,), "epochs": 3, "batch_size": 64, "random_state": 0, "learning_rate": 0.01,
+    "ensemble": 1, "hidden_sizes": (16,), "epochs": 3, "batch_size": 64, "random_state": 0, "learning_rate": 0.01,
     "hidden_dropout": 0.1, "input_dropout": 0.1,
 }  # fmt: skip
 
@@ -76,7 +76,7 @@ def assert_same(first: Any, second: Any) -> None:
 # One step by hand
 
 ONE_STEP: dict[str, Any] = {
-    "hidden_sizes": (6,), "epochs": 1, "batch_size": 1000, "optimizer": "sgd", "learning_rate": 0.5,
+    "ensemble": 1, "hidden_sizes": (6,), "epochs": 1, "batch_size": 1000, "optimizer": "sgd", "learning_rate": 0.5,
     "weight_decay": 0.0, "schedule": "constant", "hidden_dropout": 0.0, "input_dropout": 0.0, "scaling": "none",
     "random_state": 3,
 }  # fmt: skip
@@ -378,7 +378,7 @@ def test_weightless_rows_have_no_influence(data: MultilabelData, rng: np.random.
 def test_ensembles_give_the_mean(data: MultilabelData) -> None:
     for sizes in ((16,), ()):
         options = {**SETTINGS, "hidden_sizes": sizes}
-        both = ExtremeClassifier(**options, ensemble=2).fit(data)
+        both = ExtremeClassifier(**{**options, "ensemble": 2}).fit(data)
         each = [ExtremeClassifier(**{**options, "random_state": seed}).fit(data).predict(data.X) for seed in (0, 1)]
         np.testing.assert_allclose(both.predict(data.X), np.mean(each, axis=0), rtol=1e-5, atol=1e-6)  # single
         top, scores = both.predict_top(data.X, 4)

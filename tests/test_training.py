@@ -55,6 +55,9 @@ class Regression:
     def batches(self, generator: np.random.Generator) -> Any:
         return batches_of_rows(30, 8, generator)
 
+    def sizes(self, batch: Any) -> Any:
+        return np.ones(len(batch), np.int64)
+
     def loss(self, batch: Any, generator: torch.Generator) -> Any:
         noise = 0.1 * torch.randn(len(batch), generator=generator)
         found = self.network(self.X[batch])[:, 0]

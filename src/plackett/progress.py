@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _PATIENCE = 2.0
+_BETWEEN = 0.1  # seconds from one drawing to the next: drawing takes longer than many a step
 
 
 @contextmanager
@@ -20,13 +21,18 @@ def progress_bar(description: str, total: int, wanted: bool = True) -> Iterator[
     from rich.console import Console
     from rich.progress import Progress
 
-    start = time.monotonic()
+    start = last = time.monotonic()
     with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as progress:
         task = progress.add_task(description, total=total, visible=False)
 
         def tell(done: int, note: str = "") -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last < _BETWEEN and done < total:
+                return
+            last = now
             text = f"{description} {note}" if note else description
-            progress.update(task, completed=done, description=text, visible=time.monotonic() - start > _PATIENCE)
+            progress.update(task, completed=done, description=text, visible=now - start > _PATIENCE)
             progress.refresh()
 
         yield tell

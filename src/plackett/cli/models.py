@@ -1,6 +1,9 @@
 """plackett train and plackett predict"""
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,7 +60,7 @@ def train(
     from plackett.estimators import MODELS, make_model
     from plackett.evaluation import evaluate
     from plackett.metrics import inverse_propensity
-    from plackett.report import history_table, plot_history, result_table, training_page, write_page
+    from plackett.report import history_table, plot_history, result_table, summary_table, training_page, write_page
 
     chosen = dict(_parameter(text) for text in param or [])
     if objective is not None:
@@ -72,13 +75,18 @@ def train(
     files = {name: path for name, path in (("train", data), ("valid", valid), ("test", test)) if path is not None}
     parts = {name: read_data(path, format_name) for name, path in files.items()}
     options = {} if checkpoint is None else {"checkpoint": checkpoint}
-    estimator.fit(parts["train"], eval_set=parts.get("valid"), **options)
+    with _processes(model, estimator) as is_first:
+        estimator.fit(parts["train"], eval_set=parts.get("valid"), **options)
+    if not is_first:
+        return
     estimator.save(output)
     history = getattr(estimator, "history_", None)
     if history is not None:
         console.print(history_table(history))
         if plot is not None:
             plot_history(history, plot)
+    if hasattr(estimator, "summary"):
+        console.print(summary_table(estimator.summary()))
     has_labels = hasattr(estimator, "predict_top")
     inverse = inverse_propensity(parts["train"].Y) if has_labels else None
     names = _METRICS["labels" if has_labels else "ranking"]
@@ -97,6 +105,20 @@ def train(
     best = getattr(estimator, "best_iteration_", None) or getattr(estimator, "best_epoch_", None)
     unit = "epochs" if history is not None else "rounds"
     console.print(f"Model written to {output}" + (f"; best after {best} {unit}" if best else ""), soft_wrap=True)
+
+
+@contextmanager
+def _processes(kind: str, estimator: Any) -> Iterator[bool]:
+    """Joins the processes that torchrun launched, if it did; whether this one is the first of them, or alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield True
+        return
+    if "epochs" not in estimator.get_params():
+        raise ValueError(f"torchrun goes with the models neural and extreme, got {kind}")
+    from plackett.training import joined
+
+    with joined() as workers:
+        yield workers.is_first
 
 
 @app.command()

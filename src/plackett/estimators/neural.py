@@ -376,6 +376,9 @@ class _RankingTask:
 
         return batches_of_lists(self._train.sizes, self._documents, generator)
 
+    def sizes(self, batch: IntArray) -> IntArray:
+        return self._train.sizes[batch]
+
     def loss(self, batch: IntArray, generator: torch.Generator) -> tuple[Tensor, float]:
         import torch
 

@@ -6,6 +6,7 @@ checkpoints   the state of a training on disk
 batches       which lists or rows go together
 history       what was measured, epoch by epoch
 search        several trainings: rates to choose from, members of an ensemble
+workers       several processes that train one model
 """
 
 from plackett.training.batches import batches_of_lists, batches_of_rows
@@ -14,6 +15,7 @@ from plackett.training.history import History
 from plackett.training.loop import Epoch, Settings, Task, seeded, train
 from plackett.training.optimisers import OPTIMISERS, SCHEDULES
 from plackett.training.search import Trained, train_members
+from plackett.training.workers import Workers, joined
 
 __all__ = [
     "OPTIMISERS",
@@ -24,8 +26,10 @@ __all__ = [
     "Settings",
     "Task",
     "Trained",
+    "Workers",
     "batches_of_lists",
     "batches_of_rows",
+    "joined",
     "seeded",
     "train",
     "train_members",

@@ -30,6 +30,7 @@ from plackett.training.checkpoints import (
 )
 from plackett.training.history import History
 from plackett.training.optimisers import SCHEDULES, make_optimisers, rate_at
+from plackett.training.workers import Workers
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _RANDOM = threading.Lock()
@@ -42,6 +43,9 @@ class Task(Protocol):
 
     def batches(self, generator: np.random.Generator) -> Sequence[IntArray]:
         """The batches of an epoch."""
+
+    def sizes(self, batch: IntArray) -> IntArray:
+        """How much work each list or row of a batch is."""
 
     def loss(self, batch: IntArray, generator: torch.Generator) -> tuple[Tensor, float]:
         """The sum of weight * loss over a batch, and the sum of the weights."""
@@ -136,6 +140,7 @@ class _Position:
 class _Training:
     def __init__(self, task: Task, settings: Settings, checkpoint: Checkpoint | None) -> None:
         self.task, self.settings, self.checkpoint = task, settings, checkpoint
+        self.workers = Workers()
         network = task.network
         self.device = next(network.parameters()).device
         self.optimisers = make_optimisers(
@@ -154,7 +159,7 @@ class _Training:
     # The state on disk
 
     def save(self) -> None:
-        if self.checkpoint is None:
+        if self.checkpoint is None or not self.workers.is_first:
             return
         tensors = with_prefix("network", self.task.network.state_dict()) | with_prefix("best", self.best_weights)
         numbers = []
@@ -167,6 +172,8 @@ class _Training:
 
     def restore(self) -> None:
         found = None if self.checkpoint is None else self.checkpoint.load()
+        at = -1.0 if found is None else found[1]["position"]["epoch"] + 1e-9 * found[1]["position"]["step"]
+        self.workers.agree(at, "the checkpoint, on a file system that all share,")
         if found is None:
             return
         tensors, about = found
@@ -188,12 +195,17 @@ class _Training:
             for group in optimiser.param_groups:
                 group["lr"] = rate
             optimiser.zero_grad(set_to_none=True)
-        with _randomness((settings.seed, position.epoch, position.step), self.device) as generator:
+        workers = self.workers
+        own = workers.share(batch, self.task.sizes(batch))
+        seed = (settings.seed, position.epoch, position.step, *([workers.rank] if workers.rank else []))
+        with _randomness(seed, self.device) as generator:
+            total, weight = torch.zeros((), device=self.device), 0.0
             with torch.autocast(
                 self.device.type, PRECISIONS[settings.precision], enabled=settings.precision != "float32"
             ):
-                total, weight = self.task.loss(batch, generator)
-            value = float(total.detach())
+                if len(own):
+                    total, weight = self.task.loss(own, generator)
+            value, weight = workers.totals(float(total.detach()), weight, device=self.device)
             if not math.isfinite(value):
                 raise ValueError(
                     f"the loss became {value} in epoch {position.epoch + 1}: lower learning_rate, set clip_norm, or "
@@ -201,7 +213,8 @@ class _Training:
                 )
             if weight > 0 and total.requires_grad:
                 self.scaler.scale(total / weight).backward()
-        if weight > 0 and total.requires_grad:
+        if weight > 0 and (total.requires_grad or workers.count > 1):
+            workers.add_gradients(self.task.network)
             self._move()
         position.total += value
         position.weight += weight
@@ -222,7 +235,7 @@ class _Training:
         """Measure, note it, and keep the weights if they are the best so far."""
         settings, position = self.settings, self.position
         self.task.network.eval()
-        measured = dict(self.task.evaluate())
+        measured = self.workers.from_first(lambda: dict(self.task.evaluate()))
         self.task.network.train()
         position.seconds += seconds
         done = (position.epoch + 1) / settings.epochs
@@ -302,7 +315,7 @@ def train(
             training.finish_epoch(time.perf_counter() - start)
             told = Epoch(position.epoch, training.history, network)
             answers = [callback(told) for callback in callbacks]
-            position.is_done = position.is_done or any(answers)
+            position.is_done = training.workers.from_first(lambda: position.is_done or any(answers))  # noqa: B023
             if checkpoint is not None and (checkpoint.is_due or position.is_done):
                 training.save()
     network.eval()

@@ -26,6 +26,11 @@ def rate_at(done: float, rate: float, schedule: str, warmup: float) -> float:
     return rate * SCHEDULES[schedule]((done - warmup) / (1.0 - warmup))
 
 
+def sparse_parameters(network: nn.Module) -> set[int]:
+    """The ids of the parameters whose gradients are sparse."""
+    return {id(module.weight) for module in network.modules() if getattr(module, "sparse_gradient", False)}
+
+
 def make_optimisers(
     network: nn.Module, name: str, rate: float, weight_decay: float, options: dict[str, Any]
 ) -> list[torch.optim.Optimizer]:
@@ -37,7 +42,7 @@ def make_optimisers(
     if name not in OPTIMISERS:
         raise ValueError(f"optimizer must be one of {', '.join(OPTIMISERS)}, got {name!r}")
     parameters = [p for p in network.parameters() if p.requires_grad]
-    sparse_ids = {id(m.weight) for m in network.modules() if getattr(m, "sparse_gradient", False)}
+    sparse_ids = sparse_parameters(network)
     by_itself = name in ("adagrad", "sgd")
     if name == "sgd" and options.get("momentum") and sparse_ids:
         raise ValueError(  # torch would keep a sparse momentum that grows with every step
