@@ -19,3 +19,7 @@ settings.load_profile("plackett")
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20210413)
+
+
+# Importing it instruments the readers for all tests that follow.
+collect_ignore = ["fuzz_readers.py"]

@@ -12,9 +12,9 @@ import sys
 import atheris
 
 # Instrumented functions cannot be compiled.
-COMPILED = ["plackett.data.kernels", "plackett.data.generators.kernels", "plackett.compilation"]
+COMPILED = ["plackett.data.kernels", "plackett.data.generators.kernels"]
 
-with atheris.instrument_imports(include=["plackett"], exclude=COMPILED):
+with atheris.instrument_imports(include=["plackett.data"], exclude=COMPILED):
     from plackett.data import load, load_letor, load_preflib, load_rankings_csv, load_xmc
     from plackett.errors import DataError
 

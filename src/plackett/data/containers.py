@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from plackett.likelihood.partition import ranks_if_large
 from plackett.lists import IntArray, check_offsets, offsets_from_sizes, whole_numbers
 
 if TYPE_CHECKING:
@@ -155,6 +154,8 @@ class Ballots:
 
     def complete(self) -> Ballots:
         """The same ballots with the items that a ballot leaves out tied below all it ranks."""
+        from plackett.likelihood.partition import ranks_if_large  # not for everyone who reads a file
+
         sizes = np.diff(self.offsets)
         missing = np.ones((len(self), len(self.names)), bool)
         ballot = np.repeat(np.arange(len(self)), sizes)
