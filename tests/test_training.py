@@ -344,16 +344,16 @@ def test_the_same_seed_gives_the_same_weights() -> None:
 
 
 def test_two_threads_at_once() -> None:
-    def run(seed: int, found: dict[int, Any]) -> None:
-        task = Regression(seed)
+    def run(seed: int, task: Regression, found: dict[int, Any]) -> None:
         train(task, Settings(epochs=12, seed=seed))
         found[seed] = weights_of(task.network)
 
     alone: dict[int, Any] = {}
     together: dict[int, Any] = {}
     for seed in (1, 2):
-        run(seed, alone)
-    threads = [threading.Thread(target=run, args=(seed, together)) for seed in (1, 2)]
+        run(seed, Regression(seed), alone)
+    # Made beforehand: their first weights come from the process's generator, which the other thread would be using.
+    threads = [threading.Thread(target=run, args=(seed, Regression(seed), together)) for seed in (1, 2)]
     for thread in threads:
         thread.start()
     for thread in threads:
