@@ -370,7 +370,7 @@ def test_page_of_a_reproduction() -> None:
         "Table 1", table, [Section("More")], configuration={"seeds": 5}, command="plackett reproduce"
     )
     titles = [section.title for section in page.sections]
-    assert titles == ["The paper's numbers and ours", "More", "Configuration", "Versions", "To repeat it"]
+    assert titles == ["The paper and this", "More", "Configuration", "Versions", "To repeat it"]
 
 
 # The command line

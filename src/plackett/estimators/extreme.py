@@ -382,9 +382,7 @@ class ExtremeClassifier(NeuralEstimator):
 
         Input "features", float32 (rows, features), dense; output "scores", float32 (rows, labels).
         """
-        torch = import_torch("export_onnx")
-        check_is_fitted(self, "networks_")
-        self._export(path, _whole_model(self.scaling_, self.networks_), torch.ones(3, self.n_features_in_), "scores")
+        self._export(path, lambda network, x: network.scores(x))
 
     # Models on disk
 
@@ -662,24 +660,3 @@ class _Measure:
         values = np.concatenate(results)
         known = values[~np.isnan(values)]
         return float(known.mean()) if known.size else float("nan")
-
-
-def _whole_model(scaling: nn.Module, networks: Sequence[Any]) -> nn.Module:
-    import copy
-
-    import torch
-    from torch import nn
-
-    class WholeModel(nn.Module):
-        """From raw dense features to scores."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.scaling = copy.deepcopy(scaling)
-            self.members: Any = nn.ModuleList(copy.deepcopy(network) for network in networks)
-
-        def forward(self, features: Tensor) -> Tensor:
-            x = self.scaling(features)
-            return torch.stack([member.scores(x) for member in self.members]).mean(0)
-
-    return WholeModel()

@@ -276,10 +276,7 @@ class NeuralRanker(NeuralEstimator, BaseRanker):
         Input "features", float32 (rows, features); output "scores", float32 (rows,). Networks that look at whole lists
         take the rows of one list at a time.
         """
-        torch = import_torch("export_onnx")
-        check_is_fitted(self, "networks_")
-        model = _whole_model(self.scaling_, self.networks_)
-        self._export(path, model, torch.zeros(3, self.n_features_in_), "scores")
+        self._export(path, lambda network, x: network(x, None))
 
     # Models on disk
 
@@ -405,22 +402,3 @@ class _RankingTask:
             for metric, function in self._metrics.items():
                 found[f"{name} {metric}"] = float(function(scores, labels, offsets=part.offsets, weights=part.weights))
         return found
-
-
-def _whole_model(scaling: FeatureScaling, networks: Sequence[nn.Module]) -> nn.Module:
-    import torch
-    from torch import nn
-
-    class WholeModel(nn.Module):
-        """From raw features of one list to scores."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.scaling = copy.deepcopy(scaling)
-            self.members = nn.ModuleList(copy.deepcopy(network) for network in networks)
-
-        def forward(self, features: Tensor) -> Tensor:
-            x = self.scaling(features)
-            return torch.stack([member(x, None) for member in self.members]).mean(0)
-
-    return WholeModel()

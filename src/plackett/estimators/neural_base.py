@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,6 +84,7 @@ class NeuralEstimator(SavedModel):
     progress: bool
 
     networks_: list[nn.Module]
+    scaling_: Any
     history_: History
     best_epoch_: int | None
     learning_rate_: float
@@ -179,16 +181,17 @@ class NeuralEstimator(SavedModel):
 
     # Models on disk
 
+    @abstractmethod
     def _make_network(self) -> nn.Module:
         """A network of the shape that the data and the parameters say, on the CPU."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _other_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What was fitted beside the networks: tensors, and what goes into the description."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _set_other_state(self, tensors: dict[str, Any], about: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """Read it back."""
 
     def _save_state(self, folder: Path) -> dict[str, Any]:
         from plackett.training.checkpoints import with_prefix, write_tensors
@@ -235,8 +238,8 @@ class NeuralEstimator(SavedModel):
         )
         self.best_epoch_, self.learning_rate_ = state["best_epoch"], state["learning_rate"]
 
-    def _export(self, path: str | os.PathLike[str], module: nn.Module, example: Any, output: str) -> None:
-        """`module` of one 2-D input, whose number of rows is free, as an ONNX file: whole, or not at all."""
+    def _export(self, path: str | os.PathLike[str], score: Callable[[Any, Any], Any]) -> None:
+        """The whole model as an ONNX file, or nothing; `score` is what a network makes of scaled rows."""
         check_is_fitted(self, "networks_")
         torch = import_torch("export_onnx")
         try:
@@ -245,14 +248,15 @@ class NeuralEstimator(SavedModel):
         except ImportError:
             raise MissingDependencyError("onnx", "onnx", "export_onnx") from None
         from plackett.data.files import atomic_path
+        from plackett.networks import WholeModel
 
         with atomic_path(path) as temporary, _quiet_exporter():
             torch.onnx.export(
-                module.cpu().eval(),
-                (example,),
+                WholeModel(self.scaling_, self.networks_, score).cpu().eval(),
+                (torch.ones(3, self.n_features_in_),),
                 temporary,
                 input_names=["features"],
-                output_names=[output],
+                output_names=["scores"],
                 dynamic_shapes=({0: torch.export.Dim("rows", min=1)},),
                 dynamo=True,
                 external_data=False,

@@ -64,7 +64,6 @@ class Experiment:
     find: Callable[[Mapping[str, Any], Results], Findings]
     data: Sequence[str] = ()
     minutes: Mapping[str, float] = field(default_factory=dict)
-    published: Mapping[str, Any] = field(default_factory=dict)
 
 
 class CellStore:

@@ -3,12 +3,16 @@
 features   feature handling that is fitted on training data and then is a part of the network
 ranking    scores of the items of lists: perceptron, attention over the list
 extreme    scores of very many labels from sparse features
+top        the best of very many labels
+whole      feature handling and an ensemble as one module
+kernels    compiled parts
 """
 
 from plackett.networks.extreme import ExtremeNetwork, SparseRows
 from plackett.networks.features import SCALINGS, FeatureScaling, RowScaling
 from plackett.networks.ranking import ACTIVATIONS, RankingNetwork, make_hidden
 from plackett.networks.top import top_columns
+from plackett.networks.whole import WholeModel
 
 __all__ = [
     "ACTIVATIONS",
@@ -18,6 +22,7 @@ __all__ = [
     "RankingNetwork",
     "RowScaling",
     "SparseRows",
+    "WholeModel",
     "make_hidden",
     "top_columns",
 ]

@@ -157,7 +157,7 @@ def reproduction_page(
 ) -> Page:
     """An experiment of a paper, done again: first the table of `reproduction_table`, then sections of one's own."""
     repeat = _repeat_sections(configuration, data or {}, files, command)
-    return Page(title, [Section("The paper's numbers and ours", [table]), *sections, *repeat], summary)
+    return Page(title, [Section("The paper and this", [table]), *sections, *repeat], summary)
 
 
 # Parts of pages
