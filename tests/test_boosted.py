@@ -17,6 +17,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import sklearn
+from contract import failures_of_rankers
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
@@ -294,21 +295,11 @@ def test_dart(data: RankingData) -> None:
 # scikit-learn
 
 
-def _expected_failures(estimator: Any) -> dict[str, str]:
-    del estimator
-    weights = "weights belong to lists: within a list they must be equal"
-    return {
-        "check_sample_weights_not_overwritten": weights,
-        "check_sample_weight_equivalence_on_dense_data": weights,
-        "check_sample_weight_equivalence_on_sparse_data": weights,
-    }
-
-
 @pytest.mark.filterwarnings("ignore:neither qid nor group")
 @pytest.mark.filterwarnings("ignore:no tree could be grown")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
-    [BoostedRanker(n_estimators=3, min_child_samples=1)], expected_failed_checks=_expected_failures
+    [BoostedRanker(n_estimators=3, min_child_samples=1)], expected_failed_checks=failures_of_rankers
 )
 def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn
+from contract import failures_of_rankers
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -275,19 +276,9 @@ def test_features_that_say_nothing(data: RankingData) -> None:
 # The estimator
 
 
-def _expected_failures(estimator: Any) -> dict[str, str]:
-    del estimator
-    weights = "weights belong to lists: within a list they must be equal"
-    return {
-        "check_sample_weights_not_overwritten": weights,
-        "check_sample_weight_equivalence_on_dense_data": weights,
-        "check_sample_weight_equivalence_on_sparse_data": weights,
-    }
-
-
 @pytest.mark.filterwarnings("ignore:neither qid nor group")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([CoordinateAscentRanker(**FAST)], expected_failed_checks=_expected_failures)
+@parametrize_with_checks([CoordinateAscentRanker(**FAST)], expected_failed_checks=failures_of_rankers)
 def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
     check(estimator)
 

@@ -12,6 +12,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import sklearn
+from contract import failures_of_rankers
 from data_folder import real_data
 from hypothesis import given
 from hypothesis import strategies as st
@@ -566,20 +567,10 @@ def test_bad_data(data: RankingData) -> None:
         LinearRanker().fit(data.X, data.y, qid=data.qid, sample_weight=np.arange(len(data.y)))
 
 
-def _expected_failures(estimator: Any) -> dict[str, str]:
-    del estimator
-    weights = "weights belong to lists: within a list they must be equal"
-    return {
-        "check_sample_weights_not_overwritten": weights,
-        "check_sample_weight_equivalence_on_dense_data": weights,
-        "check_sample_weight_equivalence_on_sparse_data": weights,
-    }
-
-
 @pytest.mark.filterwarnings("ignore:neither qid nor group")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([LinearRanker(l2=1.0)], expected_failed_checks=_expected_failures)
+@parametrize_with_checks([LinearRanker(l2=1.0)], expected_failed_checks=failures_of_rankers)
 def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
     check(estimator)
 

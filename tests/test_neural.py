@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 import sklearn
 import torch
+from contract import failures_of_rankers
 from data_folder import real_data
 from processes import run_alone
 from scipy.sparse import csr_array
@@ -394,21 +395,11 @@ def test_tables_hold_finite_numbers(data: RankingData) -> None:
 # scikit-learn
 
 
-def _expected_failures(estimator: Any) -> dict[str, str]:
-    del estimator
-    weights = "weights belong to lists: within a list they must be equal"
-    return {
-        "check_sample_weights_not_overwritten": weights,
-        "check_sample_weight_equivalence_on_dense_data": weights,
-        "check_sample_weight_equivalence_on_sparse_data": weights,
-    }
-
-
 @pytest.mark.filterwarnings("ignore:neither qid nor group")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
     [NeuralRanker(epochs=2, hidden_sizes=(4,)), NeuralRanker(epochs=2, hidden_sizes=(4,), missing="error")],
-    expected_failed_checks=_expected_failures,
+    expected_failed_checks=failures_of_rankers,
 )
 def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
     check(estimator)

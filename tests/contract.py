@@ -1,0 +1,13 @@
+"""Checks of scikit-learn that rankers cannot pass, with the reason."""
+
+from typing import Any
+
+_WEIGHTS = "weights belong to lists: within a list they must be equal"
+
+
+def failures_of_rankers(_: Any) -> dict[str, str]:
+    return {
+        "check_sample_weights_not_overwritten": _WEIGHTS,
+        "check_sample_weight_equivalence_on_dense_data": _WEIGHTS,
+        "check_sample_weight_equivalence_on_sparse_data": _WEIGHTS,
+    }
