@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -58,9 +58,7 @@ def train(
 ) -> None:
     """Train a model and write it to a folder."""
     from plackett.estimators import MODELS, make_model
-    from plackett.evaluation import evaluate
-    from plackett.metrics import inverse_propensity
-    from plackett.report import history_table, plot_history, result_table, summary_table, training_page, write_page
+    from plackett.report import training_page, write_page
 
     chosen = dict(_parameter(text) for text in param or [])
     if objective is not None:
@@ -80,13 +78,33 @@ def train(
     if not is_first:
         return
     estimator.save(output)
-    history = getattr(estimator, "history_", None)
-    if history is not None:
-        console.print(history_table(history))
+    _show_fit(estimator, plot)
+    results = _evaluate(model, estimator, parts, metric)
+    if report is not None:
+        write_page(training_page(estimator, parts, results, files=files, command=command_line()), report)
+    best = getattr(estimator, "best_iteration_", None) or getattr(estimator, "best_epoch_", None)
+    unit = "epochs" if hasattr(estimator, "history_") else "rounds"
+    console.print(f"Model written to {output}" + (f"; best after {best} {unit}" if best else ""), soft_wrap=True)
+
+
+def _show_fit(estimator: Any, plot: Path | None) -> None:
+    """What the model tells of its fit: epochs, coefficients."""
+    from plackett.report import history_table, plot_history, summary_table
+
+    if hasattr(estimator, "history_"):
+        console.print(history_table(estimator.history_))
         if plot is not None:
-            plot_history(history, plot)
+            plot_history(estimator.history_, plot)
     if hasattr(estimator, "summary"):
         console.print(summary_table(estimator.summary()))
+
+
+def _evaluate(model: str, estimator: Any, parts: Mapping[str, Any], metric: str | None) -> dict[str, Any]:
+    """The usual metrics of every part, shown and returned."""
+    from plackett.evaluation import evaluate
+    from plackett.metrics import inverse_propensity
+    from plackett.report import result_table
+
     has_labels = hasattr(estimator, "predict_top")
     inverse = inverse_propensity(parts["train"].Y) if has_labels else None
     names = _METRICS["labels" if has_labels else "ranking"]
@@ -100,11 +118,7 @@ def train(
         scores = _top_labels(estimator, part)[0] if has_labels else estimator.predict_data(part)
         results[name] = evaluate(part, {model: scores}, names, inverse_propensity=inverse)
         console.print(result_table(results[name], 0.95))
-    if report is not None:
-        write_page(training_page(estimator, parts, results, files=files, command=command_line()), report)
-    best = getattr(estimator, "best_iteration_", None) or getattr(estimator, "best_epoch_", None)
-    unit = "epochs" if history is not None else "rounds"
-    console.print(f"Model written to {output}" + (f"; best after {best} {unit}" if best else ""), soft_wrap=True)
+    return results
 
 
 @contextmanager
