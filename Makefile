@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint reproduce-quick bench clean
 
 .venv/.created:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Plackett needs Python 3.11 or newer; set PYTHON=")'
@@ -31,6 +31,10 @@ lint: .venv/.dev
 
 test: .venv/.dev lint
 	$(BIN)/python -m pytest -q -n 2
+
+# Every experiment of the papers in minutes; `plackett reproduce all --scale full` takes hours.
+reproduce-quick: .venv/.dev
+	$(BIN)/plackett reproduce all --scale quick --output experiments
 
 bench: .venv/.dev
 	$(BIN)/python benchmarks/likelihood.py

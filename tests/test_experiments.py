@@ -1,4 +1,8 @@
 import json
+import subprocess
+import sys
+import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +13,23 @@ from typer.testing import CliRunner
 
 from plackett.cli.app import app
 from plackett.errors import DataError
-from plackett.experiments import EXPERIMENTS, Claim, Experiment, Findings, get_experiment, run_experiment, write_results
+from plackett.experiments import (
+    EXPERIMENTS,
+    Claim,
+    DataFolder,
+    Experiment,
+    Findings,
+    get_experiment,
+    read_results,
+    run_experiment,
+    write_results,
+)
 from plackett.experiments.framework import CellStore
-from plackett.report.page import Section, Table
+from plackett.report import Reproduced
+from plackett.report.page import Axis, LinePlot, Section, Series, Table
 
 
-def squares(configuration: Mapping[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
+def squares(configuration: Mapping[str, Any], cell: dict[str, Any], _: DataFolder) -> dict[str, Any]:
     return {"square": cell["number"] ** configuration["power"]}
 
 
@@ -23,12 +38,23 @@ EXAMPLE = Experiment(
     paper="nobody",
     title="Squares",
     configurations={"quick": {"power": 2, "numbers": [1, 2, 3]}, "full": {"power": 2, "numbers": list(range(10))}},
-    cells=lambda configuration: [{"number": number} for number in configuration["numbers"]],
+    cells=lambda configuration, _: [{"number": number} for number in configuration["numbers"]],
     run=squares,
     find=lambda _, results: Findings(
-        [Section("Squares", [Table(["n", "square"], [[c["number"], r["square"]] for c, r in results])])],
+        [
+            Section(
+                "Squares",
+                [
+                    Table(["n", "square"], [[c["number"], r["square"]] for c, r in results]),
+                    LinePlot([Series("square", [r["square"] for _, r in results])], Axis("n"), Axis("square", "m²")),
+                ],
+            )
+        ],
         [Claim("squares grow", True, "1, 4, 9")],
         [{"n": cell["number"], "square": result["square"]} for cell, result in results],
+        compared=[Reproduced(["4"], 17.0, 16.0)],
+        compared_columns=["n"],
+        remarks=["squares are larger on paper"],
     ),
     minutes={"quick": 1, "full": 1},
 )
@@ -37,11 +63,11 @@ EXAMPLE = Experiment(
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     calls: list[int] = []
 
-    def fails_at_three(configuration: Mapping[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
+    def fails_at_three(configuration: Mapping[str, Any], cell: dict[str, Any], data: DataFolder) -> dict[str, Any]:
         calls.append(cell["number"])
         if cell["number"] == 3 and calls.count(3) == 1:
             raise KeyboardInterrupt
-        return squares(configuration, cell)
+        return squares(configuration, cell, data)
 
     experiment = replace(EXAMPLE, run=fails_at_three)
     with pytest.raises(KeyboardInterrupt):
@@ -69,16 +95,76 @@ def test_a_damaged_result_is_named(tmp_path: Path) -> None:
 
 def test_files_of_results(tmp_path: Path) -> None:
     results = run_experiment(EXAMPLE, "quick", tmp_path / "cells")
-    findings = EXAMPLE.find(EXAMPLE.configurations["quick"], results)
-    found = write_results(EXAMPLE, "quick", results, findings, tmp_path, "plackett reproduce example")
-    assert [path.suffix for path in found] == [".json", ".csv", ".html"]
+    command = "plackett reproduce example"
+    found = write_results(EXAMPLE, "quick", results, tmp_path, data=DataFolder(), command=command)
+    assert [path.suffix for path in found] == [".json", ".csv", ".html", ".png"]
     stored = json.loads(found[0].read_text())
     assert stored["rows"] == [{"n": 1, "square": 1}, {"n": 2, "square": 4}, {"n": 3, "square": 9}]
     assert stored["claims"][0]["holds"] is True
+    assert read_results(found[0]) == (stored, results)
     assert found[1].read_text() == "n,square\n1,1\n2,4\n3,9\n"
-    assert "squares grow" in found[2].read_text()
+    page = found[2].read_text()
+    for text in (
+        "squares grow",
+        "1 of 1 claims hold here",
+        "squares are larger on paper",
+        "plackett reproduce example",
+    ):
+        assert text in page
+    assert found[3].read_bytes().startswith(b"\x89PNG")
+    found[0].write_text(found[0].read_text()[:40])
+    with pytest.raises(DataError, match="not a file of results"):
+        read_results(found[0])
     with pytest.raises(ValueError, match="scale must be one of quick, full, got 'huge'"):
         run_experiment(EXAMPLE, "huge", tmp_path)
+
+
+SLOW = """
+import sys, time
+from dataclasses import replace
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_experiments import EXAMPLE, squares
+from plackett.experiments import DataFolder, run_experiment, write_results
+
+def slowly(configuration, cell, data):
+    with open({log!r}, "a") as file:
+        file.write(f"{{cell['number']}}\\n")
+    time.sleep(0.05)
+    return squares(configuration, cell, data)
+
+experiment = replace(EXAMPLE, run=slowly)
+out = Path({out!r})
+results = run_experiment(experiment, "full", out / "cells")
+write_results(experiment, "full", results, out, data=DataFolder(), command="plackett reproduce example")
+"""
+
+
+def test_killed_and_started_again(tmp_path: Path) -> None:
+    """kill -9 while cells are computed: finished ones are not repeated, and the final files are the same."""
+    log, killed, whole = tmp_path / "log", tmp_path / "killed", tmp_path / "whole"
+
+    def start(out: Path) -> subprocess.Popen[bytes]:
+        script = SLOW.format(tests=str(Path(__file__).parent), log=str(log), out=str(out))
+        return subprocess.Popen([sys.executable, "-c", script])  # noqa: S603 - our own script
+
+    for kept in (1, 4):
+        process = start(killed)
+        while len(list(killed.glob("cells/*/*.json"))) < kept:
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.kill()
+        process.wait()
+    assert not list(killed.glob("*.json"))
+    assert start(killed).wait() == 0
+    counts = Counter(log.read_text().split())
+    assert set(counts) == {str(number) for number in range(10)}
+    assert sum(counts.values()) <= 12  # at most the one at work is repeated for each of two kills
+    log.unlink()
+    assert start(whole).wait() == 0
+    assert Counter(log.read_text().split()) == {str(number): 1 for number in range(10)}
+    for path in sorted(whole.glob("*.*")):
+        assert path.read_bytes() == (killed / path.name).read_bytes()
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -86,7 +172,7 @@ def test_experiments_are_declared_in_full(name: str) -> None:
     experiment = get_experiment(name)
     assert experiment.name == name
     for scale in ("quick", "full"):
-        cells = experiment.cells(experiment.configurations[scale])
+        cells = experiment.cells(experiment.configurations[scale], DataFolder())
         assert cells
         assert len({json.dumps(cell, sort_keys=True) for cell in cells}) == len(cells)
         assert experiment.minutes[scale] <= {"quick": 5, "full": 60}[scale]
@@ -111,3 +197,21 @@ def test_command_line(tmp_path: Path) -> None:
     unknown = CliRunner().invoke(app, ["reproduce", "figure-0", "-o", str(tmp_path)])
     assert unknown.exit_code == 1
     assert "experiment must be one of" in str(unknown.exception)
+
+
+def test_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mq2008").mkdir()
+    (tmp_path / "mq2008" / "S1.txt.gz").touch()
+    monkeypatch.setenv("PLACKETT_DATA", str(tmp_path))
+    for folder in (DataFolder(tmp_path), DataFolder()):
+        assert folder.find("mq2008") == tmp_path / "mq2008"
+        assert folder.find("yahoo-ltrc") is None
+        assert folder.file("mq2008", "S1.txt").name == "S1.txt.gz"
+    with pytest.raises(FileNotFoundError, match=r"no S2\.txt in"):
+        folder.file("mq2008", "S2.txt")
+    with pytest.raises(FileNotFoundError, match="no folder yahoo-ltrc; set PLACKETT_DATA"):
+        folder.file("yahoo-ltrc", "set1.train.txt")
+    with pytest.raises(ValueError, match=r"name must be one of .*, got 'letor'"):
+        folder.find("letor")
+    with pytest.raises(ValueError, match="data must be a folder"):
+        DataFolder(tmp_path / "nowhere")

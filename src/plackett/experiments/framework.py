@@ -16,7 +16,9 @@ from typing import Any
 
 from plackett.data.files import atomic_write
 from plackett.errors import DataError
+from plackett.experiments.datasets import DataFolder
 from plackett.progress import progress_bar
+from plackett.report import Reproduced
 from plackett.report.page import Section
 
 Cell = dict[str, Any]
@@ -35,12 +37,21 @@ class Claim:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the results of an experiment amount to."""
+    """What the results of an experiment amount to.
+
+    sections   plots and tables
+    claims     what the paper says, and whether it holds here
+    rows       the numbers as a table for CSV: a column a name
+    compared   the paper's numbers beside ours, under `compared_columns`
+    remarks    what differs from the paper and why, a paragraph each
+    """
 
     sections: Sequence[Section]
     claims: Sequence[Claim] = ()
     rows: Sequence[Mapping[str, Any]] = ()
-    """The numbers as a table for CSV: a column a name."""
+    compared: Sequence[Reproduced] = ()
+    compared_columns: Sequence[str] = ()
+    remarks: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -48,10 +59,10 @@ class Experiment:
     """A table or figure of a paper.
 
     configurations   by scale, "quick" and "full": plain values, for they are shown and hashed
-    cells            the cells of a configuration
+    cells            the cells of a configuration, with the data there are: {"data": name, ...} where it matters
     run              the result of a cell
     find             what the results amount to
-    data             names of the data sets it needs, under the data folder; generated data need none
+    data             names of the data sets it uses where they are there; see `datasets`
     minutes          roughly, by scale, on two processors
     """
 
@@ -59,8 +70,8 @@ class Experiment:
     paper: str
     title: str
     configurations: Mapping[str, Mapping[str, Any]]
-    cells: Callable[[Mapping[str, Any]], list[Cell]]
-    run: Callable[[Mapping[str, Any], Cell], dict[str, Any]]
+    cells: Callable[[Mapping[str, Any], DataFolder], list[Cell]]
+    run: Callable[[Mapping[str, Any], Cell, DataFolder], dict[str, Any]]
     find: Callable[[Mapping[str, Any], Results], Findings]
     data: Sequence[str] = ()
     minutes: Mapping[str, float] = field(default_factory=dict)
@@ -98,21 +109,27 @@ class CellStore:
 
 
 def run_experiment(
-    experiment: Experiment, scale: str, root: str | os.PathLike[str], *, progress: bool = True
+    experiment: Experiment,
+    scale: str,
+    root: str | os.PathLike[str],
+    *,
+    data: DataFolder | None = None,
+    progress: bool = True,
 ) -> Results:
     """The results of all cells; those that are on disk are not computed again."""
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
     configuration = experiment.configurations[scale]
     store = CellStore(Path(root), experiment, scale)
-    cells = experiment.cells(configuration)
+    data = DataFolder() if data is None else data
+    cells = experiment.cells(configuration, data)
     results: Results = []
     with progress_bar(experiment.title, len(cells), progress) as tell:
         for number, cell in enumerate(cells):
             tell(number, ", ".join(str(value) for value in cell.values()))
             result = store.get(cell)
             if result is None:
-                result = experiment.run(configuration, cell)
+                result = experiment.run(configuration, cell, data)
                 store.put(cell, result)
             results.append((cell, result))
     return results

@@ -1,41 +1,73 @@
-"""What an experiment found, for machines and for people: JSON, CSV and a page."""
+"""What an experiment found, for machines and for people: JSON, CSV, a picture and a page."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from plackett.data.files import atomic_write
+from plackett.environment import versions
+from plackett.errors import DataError
+from plackett.experiments.datasets import DataFolder
 from plackett.experiments.framework import Experiment, Findings, Results
-from plackett.report import reproduction_page
-from plackett.report.page import Page, Table, write_page
+from plackett.report import reproduction_page, reproduction_table
+from plackett.report.page import Page, Section, Table, draw_picture, render_page
+
+_ENVIRONMENT = ("platform", "threads")  # of the machine, not of the result
 
 
 def write_results(
-    experiment: Experiment, scale: str, results: Results, findings: Findings, folder: Path, command: str
+    experiment: Experiment, scale: str, results: Results, folder: Path, *, data: DataFolder, command: str
 ) -> list[Path]:
-    """NAME.json, NAME.csv and NAME.html in the folder; the paths."""
+    """NAME-SCALE.json, .csv, .html, and .png if there is anything to draw, in the folder; the paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    configuration = experiment.configurations[scale]
+    findings = experiment.find(experiment.configurations[scale], results)
+    stem = folder / f"{experiment.name}-{scale}"
     about: dict[str, Any] = {
         "experiment": experiment.name,
         "paper": experiment.paper,
         "scale": scale,
-        "configuration": configuration,
+        "command": command,
+        "configuration": experiment.configurations[scale],
+        "data": {name: bool(data.find(name)) for name in experiment.data},
+        "versions": {name: value for name, value in versions().items() if name not in _ENVIRONMENT},
         "claims": [vars(claim) for claim in findings.claims],
-        "rows": list(findings.rows),
-        "cells": [{"cell": cell, "result": result} for cell, result in results],
+        "rows": [dict(row) for row in findings.rows],
+        "cells": [[cell, result] for cell, result in results],
     }
-    paths = [folder / f"{experiment.name}-{scale}.{ending}" for ending in ("json", "csv", "html")]
-    with atomic_write(paths[0]) as file:
-        file.write((json.dumps(about, indent=1) + "\n").encode())
-    with atomic_write(paths[1]) as file:
-        file.write(_csv(findings).encode())
-    write_page(_page(experiment, scale, findings, command), paths[2])
-    return paths
+    texts = {".json": _json(about), ".csv": _csv(findings), ".html": render_page(_page(experiment, about, findings))}
+    files = {ending: text.encode() for ending, text in texts.items()}
+    if picture := draw_picture(findings.sections):
+        files[".png"] = picture
+    for ending, content in files.items():
+        with atomic_write(stem.with_suffix(ending)) as file:
+            file.write(content)
+    return [stem.with_suffix(ending) for ending in files]
+
+
+def read_results(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Results]:
+    """What `write_results` wrote: all that is known about the run, and the results of its cells."""
+    try:
+        about = json.loads(Path(path).read_text())
+        return about, [(cell, result) for cell, result in about["cells"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"not a file of results ({error})", file=str(path)) from error
+
+
+def _json(about: dict[str, Any]) -> str:
+    """A line a key, and a line an entry of its lists: short, and its changes can be read."""
+    lines = []
+    for key, value in about.items():
+        if isinstance(value, list) and value:
+            entries = ",\n".join(f"  {json.dumps(entry)}" for entry in value)
+            lines.append(f" {json.dumps(key)}: [\n{entries}\n ]")
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _csv(findings: Findings) -> str:
@@ -47,18 +79,32 @@ def _csv(findings: Findings) -> str:
     return text.getvalue()
 
 
-def _page(experiment: Experiment, scale: str, findings: Findings, command: str) -> Page:
+def _page(experiment: Experiment, about: dict[str, Any], findings: Findings) -> Page:
     claims = Table(
         ["claim", "holds here", "evidence"],
         [[claim.text, "yes" if claim.holds else "no", claim.evidence] for claim in findings.claims],
     )
-    held = sum(claim.holds for claim in findings.claims)
+    compared = reproduction_table(findings.compared_columns, findings.compared) if findings.compared else None
+    remarks = [Section("Where it differs from the paper, and why", text="\n\n".join(findings.remarks))]
+    sections = [
+        *([Section("Claims", [claims])] if findings.claims else []),
+        *findings.sections,
+        *(remarks if findings.remarks else []),
+    ]
+    present = {name: "real" if there else "not there" for name, there in about["data"].items()}
     return reproduction_page(
         f"{experiment.title} ({experiment.paper})",
-        claims,
-        findings.sections,
-        summary=f"{held} of {len(findings.claims)} claims of the paper hold here.",
-        configuration={"scale": scale, **experiment.configurations[scale]},
-        data={"data": ", ".join(experiment.data) or "generated by Plackett"},
-        command=command,
+        compared,
+        sections,
+        summary=_summary(findings),
+        configuration={"scale": about["scale"], **about["configuration"]},
+        data=present or {"data": "generated by Plackett"},
+        command=about["command"],
     )
+
+
+def _summary(findings: Findings) -> str:
+    if not findings.claims:
+        return ""
+    held = sum(claim.holds for claim in findings.claims)
+    return f"{held} of {len(findings.claims)} claims hold here."

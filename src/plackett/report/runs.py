@@ -146,7 +146,7 @@ def reproduction_table(
 
 def reproduction_page(
     title: str,
-    table: Table,
+    table: Table | None,
     sections: Sequence[Section] = (),
     *,
     summary: str = "",
@@ -155,9 +155,10 @@ def reproduction_page(
     files: Files | None = None,
     command: str | None = None,
 ) -> Page:
-    """An experiment of a paper, done again: first the table of `reproduction_table`, then sections of one's own."""
+    """An experiment of a paper, done again: the table of `reproduction_table`, if any, then sections of one's own."""
     repeat = _repeat_sections(configuration, data or {}, files, command)
-    return Page(title, [Section("The paper and this", [table]), *sections, *repeat], summary)
+    compared = [Section("The paper and this", [table])] if table else []
+    return Page(title, [*compared, *sections, *repeat], summary)
 
 
 # Parts of pages

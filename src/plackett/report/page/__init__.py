@@ -18,6 +18,7 @@ from plackett.report.page.model import (
     Series,
     Table,
 )
+from plackett.report.page.picture import draw_picture
 
 __all__ = [
     "Axis",
@@ -32,6 +33,7 @@ __all__ = [
     "Section",
     "Series",
     "Table",
+    "draw_picture",
     "render_page",
     "write_page",
 ]

@@ -1,0 +1,83 @@
+"""docs/reproduction.md, made of stored results: what matches the papers, what does not, and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from plackett.data.files import atomic_write
+from plackett.experiments import EXPERIMENTS, get_experiment
+from plackett.experiments.framework import Experiment, Findings
+from plackett.experiments.results import read_results
+from plackett.report import Reproduced
+
+_INTRODUCTION = """# The papers' experiments
+
+This page is made by `plackett reproduce --document {folder}` of the results in that folder, which are those of
+
+    plackett reproduce all --scale full --output {folder}
+
+Each experiment has a name: `plackett reproduce NAME` repeats it at a quick scale, `--scale full` at this one, and
+writes JSON, CSV, a picture and a page to look at in a browser. Data sets that cannot be passed on are taken from your
+own copies (`--data`); what stands in for them is called a stand-in, and its figures are not set beside those of the
+paper.
+
+| experiment | claims that hold here |
+|---|---|
+{index}
+"""
+
+
+def write_document(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """The document of all full-scale results in a folder."""
+    with atomic_write(path) as file:
+        file.write(document(Path(folder), Path(path).parent).encode())
+
+
+def document(folder: Path, start: Path) -> str:
+    """Its text, with links relative to `start`."""
+    sections, index = [], []
+    place = Path(os.path.relpath(folder, start))
+    for name in EXPERIMENTS:
+        stored = folder / f"{name}-full.json"
+        if not stored.exists():
+            continue
+        experiment = get_experiment(name)
+        about, results = read_results(stored)
+        findings = experiment.find(about["configuration"], results)
+        picture = place / f"{name}-full.png" if stored.with_suffix(".png").exists() else None
+        sections.append(_section(experiment, about, findings, picture))
+        held = sum(claim.holds for claim in findings.claims)
+        counted = f"{held} of {len(findings.claims)}" if findings.claims else "none is made"
+        index.append(f"| [{experiment.title}](#{name}): {experiment.paper} | {counted} |")
+    return "\n".join([_INTRODUCTION.format(folder=f"docs/{place}", index="\n".join(index)), *sections])
+
+
+def _section(experiment: Experiment, about: dict[str, Any], findings: Findings, picture: Path | None) -> str:
+    parts = [f"## {experiment.name}", f"{experiment.title}: {experiment.paper}.", f"    {about['command']}"]
+    if about["data"]:
+        there = ", ".join(name for name, found in about["data"].items() if found)
+        absent = ", ".join(name for name, found in about["data"].items() if not found)
+        parts.append(f"Data: {there or 'generated'}." + (f" Not there: {absent}." if absent else ""))
+    if picture:
+        parts.append(f"![{experiment.title}]({picture})")
+    if findings.claims:
+        rows = [["yes" if claim.holds else "**no**", claim.text, claim.evidence] for claim in findings.claims]
+        parts.append(_table(["holds", "claim", "evidence"], rows))
+    if findings.compared:
+        parts.append(_table([*findings.compared_columns, "paper", "ours", "difference", "standard error"],
+                            [_numbers(row) for row in findings.compared]))  # fmt: skip
+    parts += findings.remarks
+    return "\n\n".join(parts) + "\n"
+
+
+def _numbers(row: Reproduced) -> list[str]:
+    values = [row.paper, row.ours, row.difference, row.standard_error]
+    return [*row.names, *("" if value is None else f"{value:.4g}" for value in values)]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

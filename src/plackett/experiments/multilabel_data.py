@@ -1,0 +1,65 @@
+"""Rows with labels for experiments: the public data sets, generated ones of their shape, and how they are judged."""
+
+from __future__ import annotations
+
+from plackett.data import MULTILABEL_SHAPES, MultilabelData, load_xmc, make_multilabel
+from plackett.experiments.datasets import DataFolder
+from plackett.lists import IntArray
+
+SHORT_NAMES = {"delicious-1k": "D-1K", "eurlex-4k": "E-4K", "wiki10-31k": "W-31K", "delicious-200k": "D-200K"}
+"""As the paper calls them."""
+
+PLACES = (1, 3, 5, 10)
+MEASURES = ("P", "nDCG", "PSP", "PSnDCG")
+_STAND_IN = " stand-in"
+
+
+def load(name: str, data: DataFolder) -> tuple[MultilabelData, MultilabelData]:
+    """Training and test rows of a data set, or of a stand-in such as "wiki10-31k stand-in", which is generated.
+
+    "wiki10-31k stand-in 1/10" has a tenth of the rows, features and labels.
+
+    >>> load("wiki10-31k stand-in 1/10", DataFolder())[0]
+    MultilabelData(1,414 rows, 10,193 features, 3,093 labels)
+    """
+    if name in SHORT_NAMES:
+        train, test = (load_xmc(data.file(name, f"{part}.txt")) for part in ("train", "test"))
+        return train, test
+    shape, found, share = name.partition(_STAND_IN)
+    if shape not in MULTILABEL_SHAPES or not found:
+        known = [*SHORT_NAMES, *(f"{shape}{_STAND_IN}" for shape in MULTILABEL_SHAPES)]
+        raise ValueError(f"name must be one of {', '.join(known)}, got {name!r}")
+    return _generated(shape, int(share.removeprefix(" 1/") or 1))
+
+
+def _generated(name: str, part: int) -> tuple[MultilabelData, MultilabelData]:
+    shape = MULTILABEL_SHAPES[name]
+    n_train, n_test, n_features, n_labels = (count // part for count in shape[:4])
+    generated = make_multilabel(
+        n_train + n_test,
+        n_features,
+        n_labels,
+        labels_per_row=min(shape.labels_per_row, n_labels / 10),
+        features_per_row=min(shape.features_per_row, n_features / 10),
+        exponent=shape.exponent,
+        random_state=0,
+    )
+    return generated.select(range(n_train)), generated.select(range(n_train, n_train + n_test))
+
+
+def judge(top: IntArray, train: MultilabelData, test: MultilabelData) -> dict[str, list[float]]:
+    """P, nDCG, PSP and PSnDCG at `PLACES`, in per cent, of the best labels of the test rows, (rows, at least 10).
+
+    Propensities come from the training rows, and what was achieved in all rows is divided by what could have been, as
+    in the extreme classification repository.
+    """
+    from plackett import metrics
+
+    inverse = metrics.inverse_propensity(train.Y)
+    found = {
+        "P": [metrics.multilabel_precision(top, test.Y, k=k) for k in PLACES],
+        "nDCG": [metrics.multilabel_ndcg(top, test.Y, k=k) for k in PLACES],
+        "PSP": [metrics.propensity_scored_precision(top, test.Y, inverse, k=k) for k in PLACES],
+        "PSnDCG": [metrics.propensity_scored_ndcg(top, test.Y, inverse, k=k) for k in PLACES],
+    }
+    return {name: [round(100.0 * float(value), 3) for value in values] for name, values in found.items()}

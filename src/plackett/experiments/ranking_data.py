@@ -1,0 +1,60 @@
+"""Graded lists for experiments: folds of the real data sets, and generated ones of their shape, called stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from plackett.data import letor_folds, load_letor, make_graded_lists, train_validation_split
+from plackett.data.splits import Fold
+from plackett.experiments.datasets import DataFolder
+
+
+class Shape(NamedTuple):
+    """Of generated data; lists are those of one fold to learn from."""
+
+    lists: int
+    mean_length: float
+    features: int
+
+
+STAND_INS: Mapping[str, Shape] = {
+    "mslr stand-in": Shape(18_900, 120.0, 136),
+    "yahoo stand-in": Shape(19_944, 23.0, 519),
+}
+"""Of the sizes that Table 2 of PLRank gives for Microsoft 30K and Yahoo 2010, set 1."""
+
+
+def folds(name: str, data: DataFolder, *, lists: int | None = None, seed: int = 0) -> list[Fold]:
+    """The folds of a data set by name, those of the publisher where there are any.
+
+    A name of `STAND_INS` is generated, one fold with a third as many lists to validate and to judge as to learn from;
+    `lists` says how many lists to learn from, that of the shape if None.
+
+    >>> [len(part) for part in folds("yahoo stand-in", DataFolder(), lists=9)[0]]
+    [9, 3, 3]
+    """
+    if name in STAND_INS:
+        shape = STAND_INS[name]
+        return [_generated(shape._replace(lists=lists or shape.lists), seed)]
+    if name == "mq2008":
+        return list(letor_folds([load_letor(data.file(name, f"S{part}.txt")) for part in range(1, 6)]))
+    if name == "mslr-sample":
+        train, test = (load_letor(data.file(name, f"{part}.txt")) for part in ("train", "test"))
+        return [Fold(*train_validation_split(train, 0.25, random_state=0), test)]
+    if name in ("mslr-web10k", "mslr-web30k"):
+        parts = ("train.txt", "vali.txt", "test.txt")
+        return [Fold(*(load_letor(data.file(name, f"Fold{k}", part)) for part in parts)) for k in range(1, 6)]
+    if name == "yahoo-ltrc":
+        return [Fold(*(load_letor(data.file(name, f"set1.{part}.txt")) for part in ("train", "valid", "test")))]
+    raise ValueError(f"name must be a data set of graded lists, got {name!r}")
+
+
+def _generated(shape: Shape, seed: int) -> Fold:
+    held = max(1, shape.lists // 3)
+    generated, _ = make_graded_lists(
+        shape.lists + 2 * held, mean_length=shape.mean_length, n_features=shape.features, random_state=seed
+    )
+    ends = (0, shape.lists, shape.lists + held, shape.lists + 2 * held)
+    return Fold(*(generated.select(range(*span)) for span in pairwise(ends)))

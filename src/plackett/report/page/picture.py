@@ -1,0 +1,111 @@
+"""The plots of a page as one picture, for documents that cannot show the page itself."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from plackett.errors import MissingDependencyError
+from plackett.report.page.model import Axis, ItemPlot, LinePlot, Section, Series
+
+# Okabe and Ito's palette, which people with any colour vision can tell apart; marks and dashes tell series apart too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKS = "osD^vPX"
+_DASHES = ("-", "--", "-.", ":")
+_MANY = 12  # points of a line that still get a mark each
+_COLUMNS = 2
+
+
+def draw_picture(sections: Sequence[Section]) -> bytes | None:
+    """All line and item plots of the sections as PNG, two a row; None if there are none."""
+    plots = [block for section in sections for block in section.blocks if isinstance(block, LinePlot | ItemPlot)]
+    if not plots:
+        return None
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependencyError("matplotlib", "report", "a picture") from None
+    columns = min(_COLUMNS, len(plots))
+    rows = -(-len(plots) // columns)
+    height = max(3.6, *(0.28 * len(plot.items) + 1.2 for plot in plots if isinstance(plot, ItemPlot)), 0.0)
+    figure = Figure(figsize=(6.0 * columns, height * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    for number, plot in enumerate(plots):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        if isinstance(plot, LinePlot):
+            _lines(axes, plot)
+        else:
+            _items(axes, plot)
+        axes.set_title(plot.caption, fontsize="medium", wrap=True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+        if len(plot.series) > 1:
+            axes.legend(fontsize="small", frameon=False)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=100, format="png", metadata={"Software": None})
+    return picture.getvalue()
+
+
+def _numbers(values: Any) -> Any:
+    return np.array([np.nan if value is None else float(value) for value in values])
+
+
+def _lines(axes: Any, plot: LinePlot) -> None:
+    for number, series in enumerate(plot.series):
+        y = _numbers(series.y)
+        x = np.arange(1.0, len(y) + 1.0) if series.x is None else _numbers(series.x)
+        style = {
+            "color": COLOURS[number % len(COLOURS)],
+            "linestyle": _DASHES[number % len(_DASHES)],
+            "marker": _MARKS[number % len(_MARKS)] if len(y) <= _MANY else None,
+            "markersize": 5,
+            "label": series.name,
+        }
+        if plot.error_bars and series.low is not None:
+            axes.errorbar(x, y, _reach(series, y), capsize=2.5, **style)
+            continue
+        axes.plot(x, y, **style)
+        if series.low is not None:
+            axes.fill_between(x, _numbers(series.low), _numbers(series.high), color=style["color"], alpha=0.15, lw=0)
+    _axis(axes, "x", plot.x)
+    _axis(axes, "y", plot.y)
+
+
+def _items(axes: Any, plot: ItemPlot) -> None:
+    places = np.arange(len(plot.items), dtype=float)
+    width = 0.7 / len(plot.series)
+    for number, series in enumerate(plot.series):
+        x = _numbers(series.y)
+        own = places + (number - (len(plot.series) - 1) / 2.0) * width
+        colour = COLOURS[number % len(COLOURS)]
+        if plot.bars:
+            axes.barh(own, x, width, color=colour, label=series.name, xerr=_reach(series, x))
+        else:
+            axes.errorbar(
+                x, own, xerr=_reach(series, x), fmt=_MARKS[number % len(_MARKS)], color=colour, markersize=5,
+                capsize=2.5, label=series.name,
+            )  # fmt: skip
+    axes.set_yticks(places, list(plot.items))
+    axes.invert_yaxis()
+    _axis(axes, "x", plot.axis)
+
+
+def _reach(series: Series, values: Any) -> Any:
+    """How far the interval goes below and above the value."""
+    if series.low is None or series.high is None:
+        return None
+    return np.abs(np.stack([values - _numbers(series.low), _numbers(series.high) - values]))
+
+
+def _axis(axes: Any, which: str, axis: Axis) -> None:
+    getattr(axes, f"set_{which}label")(f"{axis.title} ({axis.unit})" if axis.unit else axis.title)
+    if axis.log:
+        getattr(axes, f"set_{which}scale")("log")
+    if axis.reference is not None:
+        value, text = axis.reference
+        draw = axes.axvline if which == "x" else axes.axhline
+        draw(value, color="#666666", linestyle=":", linewidth=1.2, label=text)
