@@ -17,13 +17,14 @@ from typing import Any
 
 import choix
 import numpy as np
-from measure import PeakMemory, exponent, interleaved, report, save
+from measure import exponent, report, save
 from rich.console import Console
 
 import plackett
 from plackett import RankAggregator
 from plackett.data import Ballots, load_preflib
 from plackett.data.preflib import tiers_of
+from plackett.timing import PeakMemory, interleaved
 
 console = Console()
 SUSHI = "preflib/00014-00000001.soc"

@@ -14,11 +14,12 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
-from measure import PeakMemory, report, save
+from measure import report, save
 from rich.console import Console
 
 import plackett
 from plackett.data import RankingData, make_graded_lists
+from plackett.timing import PeakMemory
 
 console = Console()
 ROUNDS, TURNS = 12, 5

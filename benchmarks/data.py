@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import interleaved, report, save
+from measure import report, save
 from napkinxc.datasets import load_libsvm_file
 from rich.console import Console
 from sklearn.datasets import load_svmlight_file
 
 import plackett
 from plackett.data import dump_xmc, load_letor, load_xmc, make_multilabel
+from plackett.timing import interleaved
 
 console = Console()
 

@@ -18,8 +18,10 @@ import time
 from typing import Any
 
 import numpy as np
-from measure import PeakMemory, interleaved, report, save
+from measure import report, save
 from rich.console import Console
+
+from plackett.timing import PeakMemory, interleaved
 
 console = Console()
 HIDDEN, BATCH = 256, 128

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import PeakMemory, exponent, interleaved, report, save
+from measure import exponent, report, save
 from rich.console import Console
 
 import plackett
 from plackett.likelihood.sparse import sparse_partition_log_likelihood
+from plackett.timing import PeakMemory, interleaved
 
 console = Console()
 

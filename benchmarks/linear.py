@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from measure import interleaved, report, save
+from measure import report, save
 from rich.console import Console
 from rich.progress import track
 from sklearn.exceptions import ConvergenceWarning
@@ -31,6 +31,7 @@ from plackett import CoordinateAscentRanker, LinearRanker, metrics
 from plackett.data import RankingData, letor_folds, load_letor, make_graded_lists, make_tiered_lists
 from plackett.data.splits import Fold
 from plackett.linear.coordinate_ascent import best_weight, place_metric
+from plackett.timing import interleaved
 
 console = Console()
 RESULTS = Path(__file__).parent / "results"

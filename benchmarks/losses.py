@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import PeakMemory, interleaved, report, save
+from measure import report, save
 from rich.console import Console
 
 import plackett
 from plackett import losses
+from plackett.timing import PeakMemory, interleaved
 
 console = Console()
 LENGTHS = (10**2, 10**3, 10**4, 10**5)

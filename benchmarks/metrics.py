@@ -12,7 +12,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from measure import interleaved, report, save
+from measure import report, save
 from napkinxc.metrics import psprecision_at_k
 from rich.console import Console
 from scipy.sparse import csr_matrix
@@ -20,6 +20,7 @@ from sklearn.metrics import ndcg_score
 
 import plackett
 from plackett import metrics
+from plackett.timing import interleaved
 
 console = Console()
 QUERIES, DOCUMENTS = 20_000, 120

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import PeakMemory, exponent, interleaved, report, save
+from measure import exponent, report, save
 from rich.console import Console
 
 import plackett
 from plackett import RankAggregator
 from plackett.data import Ballots
 from plackett.preferences import ballots_from_tiers, tiers_from_graph
+from plackett.timing import PeakMemory, interleaved
 
 console = Console()
 Graph = Any  # (edges, 2)

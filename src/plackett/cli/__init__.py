@@ -3,9 +3,8 @@
 import sys
 
 from rich.console import Console
-from rich.markup import escape
 
-from plackett.cli import aggregate, data, demo, models, reproduce  # noqa: F401 - commands join the application when imported
+from plackett.cli import aggregate, bench, data, demo, models, reproduce  # noqa: F401 - commands join the application when imported
 from plackett.cli.app import app
 from plackett.errors import PlackettError
 
@@ -15,5 +14,7 @@ def main() -> None:
     try:
         app()
     except (PlackettError, ValueError, OSError) as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {escape(str(error))}")
+        from plackett.report.terminal import shown
+
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {shown(str(error))}")
         sys.exit(1)

@@ -43,7 +43,7 @@ def draw_picture(sections: Sequence[Section]) -> bytes | None:
         axes.set_title(plot.caption, fontsize="medium", wrap=True)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
-        if len(plot.series) > 1:
+        if len(axes.get_legend_handles_labels()[1]) > 1:
             axes.legend(fontsize="small", frameon=False)
     picture = io.BytesIO()
     figure.savefig(picture, dpi=100, format="png", metadata={"Software": None})

@@ -1,0 +1,45 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from plackett import bench
+from plackett.cli.app import app
+from plackett.data import dump_letor, dump_xmc, make_multilabel, make_tiered_lists
+
+
+def test_all_methods_are_timed_against_the_exact_one() -> None:
+    data = make_tiered_lists(5, random_state=0)
+    timings = bench.measure("five", data, repeats=2)
+    assert [timing.method for timing in timings] == list(bench.METHODS)
+    assert timings[0].ratio == 1.0
+    for timing in timings:
+        assert timing.items == len(data.y)
+        assert timing.seconds > 0.0
+        assert np.isclose(timing.ratio, timing.seconds / timings[0].seconds)
+    with pytest.raises(ValueError, match="data must hold at least one item, got none in nothing"):
+        bench.measure("nothing", data.select([]))
+
+
+def test_simulated_lists_have_the_shapes_they_say() -> None:
+    for (name, data), (count, tiers) in zip(bench.simulated().items(), bench.SHAPES.values(), strict=True):
+        assert len(data) == count
+        assert len(data.y) == count * sum(tiers)
+        assert f"{count:,} lists" in name
+
+
+def test_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "lists.txt"
+    dump_letor(make_tiered_lists(5, random_state=0), path)
+    shown = CliRunner().invoke(app, ["bench", str(path), "--repeats", "1"])
+    assert shown.exit_code == 0
+    for text in ("Breslow", "Efron", "of exact", "Median of 1 turns"):
+        assert text in shown.output
+    told = json.loads(CliRunner().invoke(app, ["bench", str(path), "--repeats", "1", "--json"]).stdout)
+    assert {timing["method"] for timing in told["timings"]} == set(bench.METHODS)
+    dump_xmc(make_multilabel(20, 20, 20, labels_per_row=2, features_per_row=2, random_state=0), path)
+    wrong = CliRunner().invoke(app, ["bench", str(path)])
+    assert wrong.exit_code == 2
+    assert "must hold lists of items with grades, got MultilabelData" in " ".join(wrong.output.replace("│", "").split())
