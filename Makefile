@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint reproduce-quick bench clean
+.PHONY: demo test lint reproduce-quick bench faults fuzz soak clean
 
 .venv/.created:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Plackett needs Python 3.11 or newer; set PYTHON=")'
@@ -44,12 +44,26 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/boosted.py
 	$(BIN)/python benchmarks/boosted_quality.py
 	$(BIN)/python benchmarks/extreme.py
+	$(BIN)/python benchmarks/distributed.py
 	$(BIN)/python benchmarks/extreme_quality.py
-	$(BIN)/python benchmarks/neural_quality.py
 	$(BIN)/python benchmarks/label_ranking.py
 	$(BIN)/python benchmarks/linear.py
 	$(BIN)/python benchmarks/aggregation.py
 	$(BIN)/python benchmarks/preferences.py
+
+# Altered files for every reader and loader; MINUTES=60 for more of them.
+MINUTES ?= 10
+fuzz: .venv/.dev
+	$(BIN)/python tests/fuzz.py --minutes $(MINUTES)
+	$(BIN)/python tests/fuzz_readers.py -max_total_time=120 -max_len=400
+
+# 10,000 small fits in one process.
+soak: .venv/.dev
+	$(BIN)/python benchmarks/soak.py
+
+# Processes killed, disks full, files cut off: the trials of tests/faults, many times.
+faults: .venv/.dev
+	$(BIN)/python benchmarks/faults.py
 
 clean:
 	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -4,22 +4,20 @@
 
 First a sweep of coordinate ascent against the same in plain NumPy, fits of the exact likelihood, and the coverage of
 its intervals. Then l-ListMLE, the exact likelihood, coordinate ascent and RankSVM over the five folds of MQ2008, whose
-parts are looked for under $PLACKETT_DATA or ../shared/data, and l-ListMLE against coordinate ascent for growing numbers
-of features. Prints tables and paired tests over queries; writes results/linear.json and results/linear_features.png.
+parts are looked for under $PLACKETT_DATA or ../shared/data. Prints tables and paired tests over queries; writes
+results/linear.json. (Growing numbers of features: `plackett reproduce plrank-figure-2`.)
 """
 
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from measure import report, save
 from rich.console import Console
 from rich.progress import track
@@ -34,7 +32,6 @@ from plackett.linear.coordinate_ascent import best_weight, place_metric
 from plackett.timing import interleaved
 
 console = Console()
-RESULTS = Path(__file__).parent / "results"
 
 
 # Speed
@@ -263,95 +260,6 @@ def mq2008() -> dict[str, Any]:
     }
 
 
-# How many features
-
-
-def feature_orders(fold: Fold) -> dict[str, np.ndarray]:
-    """As the files have them, three at random, and by the NDCG@10 of each alone on the training lists, best first."""
-    count = fold.train.X.shape[1]
-    train = fold.train
-    alone = [
-        max(metrics.ndcg(sign * train.X[:, f], train.y, k=10, offsets=train.offsets) for sign in (1.0, -1.0))
-        for f in range(count)
-    ]
-    random = {f"random {s}": np.random.default_rng(s).permutation(count) for s in range(3)}
-    return {"as given": np.arange(count), **random, "best first": np.argsort(-np.array(alone), kind="stable")}
-
-
-COUNTS = (1, 2, 3, 5, 8, 12, 18, 26, 36, 46)
-RICHNESS: dict[str, Fit] = {
-    "l-ListMLE": fit_listmle,
-    "partition": lambda train, _: LinearRanker(l2=1.0).fit(train).predict,
-    "coordinate ascent": lambda train, validation: (
-        CoordinateAscentRanker(n_restarts=2, tol=1e-3, random_state=0).fit(train, eval_set=validation).predict
-    ),
-}
-
-
-def with_features(data: RankingData, columns: np.ndarray) -> RankingData:
-    return RankingData(np.ascontiguousarray(data.X[:, columns]), data.y, data.qid, data.offsets)
-
-
-def richness() -> dict[str, Any]:
-    """Mean NDCG over the test lists of all folds, [order][system][metric][count]."""
-    names = list(feature_orders(folds()[0]))
-    found: dict[str, Any] = {o: {s: {m: [] for m in JUDGED} for s in RICHNESS} for o in names}
-    for count in track(COUNTS, "features", console=console):
-        parts: dict[tuple[str, str], list[dict[str, np.ndarray]]] = {}
-        for fold in folds():
-            for order, columns in feature_orders(fold).items():
-                train, validation, test = (
-                    with_features(part, columns[:count]) for part in (fold.train, fold.validation, fold.test)
-                )
-                for system, fit in RICHNESS.items():
-                    parts.setdefault((order, system), []).append(judge(fit(train, validation), test))
-        for (order, system), values in parts.items():
-            for m in JUDGED:
-                found[order][system][m].append(float(np.nanmean(np.concatenate([v[m] for v in values]))))
-    return {"counts": list(COUNTS), **found}
-
-
-# Okabe and Ito's palette, which people with any colour vision can tell apart.
-STYLES = {
-    "l-ListMLE": ("#D55E00", "o"), "partition": ("#0072B2", "s"), "coordinate ascent": ("#009E73", "^"),
-}  # fmt: skip
-
-
-def draw(found: dict[str, Any]) -> None:
-    """A row a metric, a column an order of features."""
-    random = [order for order in found if order.startswith("random")]
-    columns = {"in the order of the files": ["as given"], "at random (mean of 3)": random, "best first": ["best first"]}
-    shown = ("NDCG@1", "NDCG@10")
-    figure = Figure(figsize=(10.5, 6.0), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(len(shown), len(columns), sharex=True, sharey="row")
-    for row, metric in zip(axes, shown, strict=True):
-        for panel, (title, orders) in zip(row, columns.items(), strict=True):
-            for system, (colour, marker) in STYLES.items():
-                values = np.mean([found[order][system][metric] for order in orders], axis=0)
-                panel.plot(found["counts"], values, color=colour, marker=marker, markersize=4, label=system)
-            panel.set_title(f"{metric}, features {title}", fontsize=10)
-            panel.grid(alpha=0.25)
-            panel.spines[["top", "right"]].set_visible(False)
-        row[0].set_ylabel(f"{metric} of test lists")
-    for panel in axes[-1]:
-        panel.set_xlabel("number of features")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(RESULTS / "linear_features.png", dpi=130)
-    console.print("Figure in benchmarks/results/linear_features.png")
-
-
-def show_richness(found: dict[str, Any], counts: Sequence[int] = (1, 3, 8, 18, 46)) -> None:
-    places = [found["counts"].index(count) for count in counts]
-    rows = [
-        [f"{order}: {system}", *(f"{values['NDCG@10'][i]:.4f}" for i in places)]
-        for order, systems in found.items()
-        if order != "counts"
-        for system, values in systems.items()
-    ]
-    report("NDCG@10 by number of features", ["", *map(str, counts)], rows, console)
-
-
 def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
     console.print(f"{plackett.get_num_threads()} threads\n")
@@ -360,9 +268,6 @@ def main() -> None:
     results["fits"] = fitting_speed()
     results["coverage"] = coverage()
     results["mq2008"] = mq2008()
-    results["features"] = richness()
-    show_richness(results["features"])
-    draw(results["features"])
     save(results, "linear", console)
 
 

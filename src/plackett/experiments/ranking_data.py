@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
+from functools import lru_cache
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from plackett.data import letor_folds, load_letor, make_graded_lists, train_validation_split
@@ -26,28 +27,30 @@ STAND_INS: Mapping[str, Shape] = {
 """Of the sizes that Table 2 of PLRank gives for Microsoft 30K and Yahoo 2010, set 1."""
 
 
-def folds(name: str, data: DataFolder, *, lists: int | None = None, seed: int = 0) -> list[Fold]:
-    """The folds of a data set by name, those of the publisher where there are any.
+@lru_cache(maxsize=1)  # cells of a fold follow one another
+def load_fold(name: str, number: int, data: DataFolder, *, lists: int | None = None) -> Fold:
+    """A fold of a data set, from 0 on: those of the publisher where there are any.
 
-    A name of `STAND_INS` is generated, one fold with a third as many lists to validate and to judge as to learn from;
-    `lists` says how many lists to learn from, that of the shape if None.
+    A name of `STAND_INS` is generated, with a third as many lists to validate and to judge as to learn from, and
+    `number` as its seed; `lists` says how many lists to learn from, that of the shape if None.
 
-    >>> [len(part) for part in folds("yahoo stand-in", DataFolder(), lists=9)[0]]
+    >>> [len(part) for part in load_fold("yahoo stand-in", 0, DataFolder(), lists=9)]
     [9, 3, 3]
     """
     if name in STAND_INS:
         shape = STAND_INS[name]
-        return [_generated(shape._replace(lists=lists or shape.lists), seed)]
+        return _generated(shape._replace(lists=lists or shape.lists), number)
     if name == "mq2008":
-        return list(letor_folds([load_letor(data.file(name, f"S{part}.txt")) for part in range(1, 6)]))
+        parts = [load_letor(data.file(name, f"S{part}.txt")) for part in range(1, 6)]
+        return next(islice(letor_folds(parts), number, None))
     if name == "mslr-sample":
         train, test = (load_letor(data.file(name, f"{part}.txt")) for part in ("train", "test"))
-        return [Fold(*train_validation_split(train, 0.25, random_state=0), test)]
+        return Fold(*train_validation_split(train, 0.25, random_state=0), test)
     if name in ("mslr-web10k", "mslr-web30k"):
-        parts = ("train.txt", "vali.txt", "test.txt")
-        return [Fold(*(load_letor(data.file(name, f"Fold{k}", part)) for part in parts)) for k in range(1, 6)]
+        folder = f"Fold{number + 1}"
+        return Fold(*(load_letor(data.file(name, folder, part)) for part in ("train.txt", "vali.txt", "test.txt")))
     if name == "yahoo-ltrc":
-        return [Fold(*(load_letor(data.file(name, f"set1.{part}.txt")) for part in ("train", "valid", "test")))]
+        return Fold(*(load_letor(data.file(name, f"set1.{part}.txt")) for part in ("train", "valid", "test")))
     raise ValueError(f"name must be a data set of graded lists, got {name!r}")
 
 

@@ -32,7 +32,7 @@ def draw_picture(sections: Sequence[Section]) -> bytes | None:
     columns = min(_COLUMNS, len(plots))
     rows = -(-len(plots) // columns)
     height = max(3.6, *(0.28 * len(plot.items) + 1.2 for plot in plots if isinstance(plot, ItemPlot)), 0.0)
-    figure = Figure(figsize=(6.0 * columns, height * rows), layout="constrained")
+    figure = Figure(figsize=(7.5 * columns, height * rows), layout="constrained")
     FigureCanvasAgg(figure)
     for number, plot in enumerate(plots):
         axes = figure.add_subplot(rows, columns, number + 1)
@@ -44,7 +44,7 @@ def draw_picture(sections: Sequence[Section]) -> bytes | None:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
         if len(axes.get_legend_handles_labels()[1]) > 1:
-            axes.legend(fontsize="small", frameon=False)
+            axes.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     picture = io.BytesIO()
     figure.savefig(picture, dpi=100, format="png", metadata={"Software": None})
     return picture.getvalue()
