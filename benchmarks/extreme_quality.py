@@ -1,13 +1,13 @@
-"""How well labels are found: ExtremeClassifier on Delicious-1K and Eurlex-4K, beside Ma et al. (2021) and napkinXC.
+"""How well labels are found: ExtremeClassifier on Delicious-1K and Eurlex-4K, beside napkinXC.
 
-    python benchmarks/extreme_quality.py [paper] [default] [five] [peers] [propensity]
+    python benchmarks/extreme_quality.py [default] [five] [peers] [propensity]
 
-paper    the protocol of Ma et al.: two layers of 256, Adam, batches of 128, the rate chosen from three and early
-         stopping by a quarter of the training rows; five seeds
 default  ExtremeClassifier as it is (two networks), twice; each network alone; all four together
 five     five networks, ensemble=5
 peers    napkinXC's binary relevance and label tree, in the same run
-propensity  which reading of PSP@k the published figures can have used
+propensity  which reading of PSP@k the figures of Ma et al. (2021) can have used
+
+The protocol of Ma et al. is an experiment, `plackett reproduce pl-partition-table-1`.
 
 The data are looked for under $PLACKETT_DATA or ../shared/data. Finished cells are kept in
 results/extreme_quality.json, and a second run does only what is missing. Prints tables.
@@ -29,58 +29,24 @@ from rich.console import Console
 from scipy.sparse import csr_matrix
 
 from plackett import ExtremeClassifier, metrics
-from plackett.data import MultilabelData, load_xmc
+from plackett.data import MultilabelData
+from plackett.experiments import DataFolder
+from plackett.experiments.multilabel_data import PLACES, judge, load, short_name
+from plackett.experiments.pl_partition.multilabel import EXPERIMENT, PUBLISHED, make_model
 
 console = Console()
 RESULTS = Path(__file__).parent / "results" / "extreme_quality.json"
-DATA_SETS = {"D-1K": "delicious-1k", "E-4K": "eurlex-4k"}
-PLACES = (1, 3, 5, 10)
-SEEDS = 5
-METHODS = {"PL-Partition": "partition", "PL-LB": "lower_bound", "RankNet": "ranknet", "RankSVM": "ranksvm"}
-# The paper does not say how features are scaled. Validation prefers the words of Delicious as they are.
-SCALING = {"D-1K": "none", "E-4K": "norm"}
-PAPER: dict[str, Any] = {
-    "ensemble": 1, "hidden_sizes": (256,), "input_dropout": 0.0, "hidden_dropout": 0.0,
-    "optimizer": "adam", "weight_decay": 0.0,
-    "schedule": "constant", "batch_size": 128, "epochs": 100, "early_stopping_rounds": 5, "validation_fraction": 0.25,
-    "eval_metric": "ndcg@5",
-}  # fmt: skip
-RATES = [1e-4, 1e-3, 1e-2]
-PUBLISHED = {  # Ma et al., table 1
-    "D-1K": {
-        "PL-Partition": {"P": (66.72, 61.30, 56.63, 47.61), "PSP": (33.22, 34.23, 35.02, 35.26)},
-        "PL-LB": {"P": (66.12, 60.13, 54.72, 45.76), "PSP": (30.36, 31.69, 31.82, 31.91)},
-        "RankNet": {"P": (64.11, 58.46, 53.60, 45.62), "PSP": (32.02, 32.76, 32.85, 33.27)},
-        "RankSVM": {"P": (61.95, 57.05, 52.74, 44.57), "PSP": (31.03, 31.61, 32.20, 32.71)},
-    },
-    "E-4K": {
-        "PL-Partition": {"P": (78.12, 62.81, 51.75, 33.79), "PSP": (41.93, 43.46, 45.70, 57.13)},
-        "PL-LB": {"P": (66.46, 51.58, 41.35, 26.99), "PSP": (34.55, 34.37, 34.44, 42.50)},
-        "RankNet": {"P": (77.57, 63.05, 52.55, 34.36), "PSP": (42.81, 45.55, 48.61, 60.83)},
-        "RankSVM": {"P": (76.46, 61.88, 50.95, 32.56), "PSP": (42.71, 45.69, 47.43, 57.50)},
-    },
-}
-
-
-def load(name: str) -> tuple[MultilabelData, MultilabelData]:
-    folder = Path(os.environ.get("PLACKETT_DATA", Path(__file__).parents[2] / "shared" / "data")) / DATA_SETS[name]
-    return load_xmc(folder / "train.txt.xz"), load_xmc(folder / "test.txt.xz")
+DATA_SETS = ("delicious-1k", "eurlex-4k")
 
 
 def measure(top: np.ndarray, train: MultilabelData, test: MultilabelData) -> dict[str, list[float]]:
-    """P, nDCG, PSP and PSnDCG at all places, in per cent; PSP by both normalisations, and over rows with labels."""
+    """What experiments judge by, and PSP as the mean over rows with labels."""
     inverse = metrics.inverse_propensity(train.Y)
-    found = {
-        "P": [metrics.multilabel_precision(top, test.Y, k=k) for k in PLACES],
-        "nDCG": [metrics.multilabel_ndcg(top, test.Y, k=k) for k in PLACES],
-        "PSP": [metrics.propensity_scored_precision(top, test.Y, inverse, k=k) for k in PLACES],
-        "PSP by rows": [
-            metrics.propensity_scored_precision(top, test.Y, inverse, k=k, normalisation="rows", empty="skip")
-            for k in PLACES
-        ],
-        "PSnDCG": [metrics.propensity_scored_ndcg(top, test.Y, inverse, k=k) for k in PLACES],
-    }
-    return {name: [round(100.0 * float(value), 3) for value in values] for name, values in found.items()}
+    by_rows = [
+        metrics.propensity_scored_precision(top, test.Y, inverse, k=k, normalisation="rows", empty="skip")
+        for k in PLACES
+    ]
+    return {**judge(top, train, test), "PSP by rows": [round(100.0 * float(value), 3) for value in by_rows]}
 
 
 class Cells:
@@ -98,21 +64,6 @@ class Cells:
             RESULTS.write_text(json.dumps(dict(sorted(self.done.items())), indent=1) + "\n")
             console.print(f"{self.done[key]['seconds']} s, {result['P']}", soft_wrap=True)
         return self.done[key]
-
-
-def run_paper(cells: Cells, name: str, train: MultilabelData, test: MultilabelData) -> None:
-    """The rate is chosen with the first seed and kept for the others."""
-
-    def work(objective: str, rate: Any, seed: int) -> dict[str, Any]:
-        options = {**PAPER, "scaling": SCALING[name], "learning_rate": rate, "random_state": seed}
-        model = ExtremeClassifier(objective, **options).fit(train)
-        top = model.predict_top(test.X, max(PLACES))[0]
-        return {"rate": model.learning_rate_, "epoch": model.best_epoch_, **measure(top, train, test)}
-
-    for method, objective in METHODS.items():
-        rate: Any = RATES
-        for seed in range(SEEDS):
-            rate = cells.run(f"paper/{name}/{method}/{seed}", partial(work, objective, rate, seed))["rate"]
 
 
 def run_default(cells: Cells, name: str, train: MultilabelData, test: MultilabelData) -> None:
@@ -169,8 +120,9 @@ def run_propensity(cells: Cells, name: str, train: MultilabelData, test: Multila
     """PSP@k of one network of the paper's by several readings: whose labels give propensities, and what is averaged."""
 
     def work() -> dict[str, Any]:
-        options = {**PAPER, "scaling": SCALING[name], "learning_rate": 1e-3, "random_state": 0}
-        top = ExtremeClassifier(**options).fit(train).predict_top(test.X, max(PLACES))[0]
+        cell = {"data": name, "method": "PL-Partition", "rate": 1e-3, "seed": 0}
+        model = make_model(EXPERIMENT.configurations["full"], cell)
+        top = model.fit(train).predict_top(test.X, max(PLACES))[0]
         readings = {}
         for labels, Y in (("training", train.Y), ("test", test.Y)):
             inverse = metrics.inverse_propensity(Y)
@@ -196,7 +148,7 @@ def show_propensity(name: str, done: dict[str, Any]) -> None:
     shares = {"published": np.array(published["PSP"]) / published["P"]}
     shares |= {reading: np.array(values) / cell["P"] for reading, values in cell["readings"].items()}
     rows = [[reading, *(f"{x:.3f}" for x in values)] for reading, values in shares.items()]
-    report(f"{name}: PSP@k / P@k", ["reading", *(f"k = {k}" for k in PLACES)], rows, console)
+    report(f"{short_name(name)}: PSP@k / P@k", ["reading", *(f"k = {k}" for k in PLACES)], rows, console)
 
 
 def mean_and_error(cells: list[dict[str, Any]], metric: str) -> list[str]:
@@ -208,13 +160,6 @@ def mean_and_error(cells: list[dict[str, Any]], metric: str) -> list[str]:
 def show(done: dict[str, Any]) -> None:
     for name in DATA_SETS:
         rows = []
-        for method in METHODS:
-            cells = [done[key] for key in done if key.startswith(f"paper/{name}/{method}/")]
-            if cells:
-                rows.append([method, *mean_and_error(cells, "P"), *mean_and_error(cells, "PSP")])
-            if method in PUBLISHED[name]:
-                published = PUBLISHED[name][method]
-                rows.append(["  published", *(f"{x:.2f}" for key in ("P", "PSP") for x in published[key])])
         if f"default/{name}" in done:
             cell = done[f"default/{name}"]
             members, runs = cell["members"], cell["runs"]
@@ -228,7 +173,7 @@ def show(done: dict[str, Any]) -> None:
             if f"peers/{name}/{peer}" in done:
                 cell = done[f"peers/{name}/{peer}"]
                 rows.append([f"napkinXC {peer}", *(f"{x:.2f}" for key in ("P", "PSP") for x in cell[key])])
-        report(f"{name}, test", ["", *(f"{m}@{k}" for m in ("P", "PSP") for k in PLACES)], rows, console)
+        report(f"{short_name(name)}, test", ["", *(f"{m}@{k}" for m in ("P", "PSP") for k in PLACES)], rows, console)
         for kind in ("default/{}", "peers/{}/PLT", "peers/{}/BR"):
             if (key := kind.format(name)) in done:
                 console.print(f"{key}: {done[key]['fit']} s to fit")
@@ -237,18 +182,16 @@ def show(done: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    kinds = sys.argv[1:] or ["paper", "default", "five", "peers", "propensity"]
+    kinds = sys.argv[1:] or ["default", "five", "peers", "propensity"]
     kept = Cells()
     for data_set in DATA_SETS:
-        both = load(data_set)
+        both = load(data_set, DataFolder())
         if "default" in kinds:
             run_default(kept, data_set, *both)
         if "five" in kinds:
             run_five(kept, data_set, *both)
         if "peers" in kinds:
             run_peers(kept, data_set, *both)
-        if "paper" in kinds:
-            run_paper(kept, data_set, *both)
         if "propensity" in kinds:
             run_propensity(kept, data_set, *both)
     show(kept.done)

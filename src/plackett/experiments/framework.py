@@ -54,6 +54,10 @@ class Findings:
     remarks: Sequence[str] = ()
 
 
+def _nothing(_cell: Cell, _results: Results) -> Mapping[str, Any]:
+    return {}
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A table or figure of a paper.
@@ -62,6 +66,8 @@ class Experiment:
     cells            the cells of a configuration, with the data there are: {"data": name, ...} where it matters
     run              the result of a cell
     find             what the results amount to
+    inherit          what a cell takes over from the results before it, such as a rate chosen there; `run` finds it in
+                     the cell
     data             names of the data sets it uses where they are there; see `datasets`
     minutes          roughly, by scale, on two processors
     """
@@ -75,6 +81,7 @@ class Experiment:
     find: Callable[[Mapping[str, Any], Results], Findings]
     data: Sequence[str] = ()
     minutes: Mapping[str, float] = field(default_factory=dict)
+    inherit: Callable[[Cell, Results], Mapping[str, Any]] = _nothing
 
 
 class CellStore:
@@ -129,7 +136,7 @@ def run_experiment(
             tell(number, ", ".join(str(value) for value in cell.values()))
             result = store.get(cell)
             if result is None:
-                result = experiment.run(configuration, cell, data)
+                result = experiment.run(configuration, {**cell, **experiment.inherit(cell, results)}, data)
                 store.put(cell, result)
             results.append((cell, result))
     return results

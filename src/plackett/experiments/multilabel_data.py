@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from plackett.data import MULTILABEL_SHAPES, MultilabelData, load_xmc, make_multilabel
 from plackett.experiments.datasets import DataFolder
 from plackett.lists import IntArray
@@ -30,6 +32,24 @@ def load(name: str, data: DataFolder) -> tuple[MultilabelData, MultilabelData]:
         known = [*SHORT_NAMES, *(f"{shape}{_STAND_IN}" for shape in MULTILABEL_SHAPES)]
         raise ValueError(f"name must be one of {', '.join(known)}, got {name!r}")
     return _generated(shape, int(share.removeprefix(" 1/") or 1))
+
+
+def used(names: Iterable[str], data: DataFolder) -> list[str]:
+    """Of these, the data sets that are there, and stand-ins unless what they stand for is used itself."""
+    there = [name for name in names if name in SHORT_NAMES and data.find(name)]
+    return [name for name in names if name in there or (_STAND_IN in name and _real(name) not in there)]
+
+
+def _real(name: str) -> str:
+    return name.partition(_STAND_IN)[0]
+
+
+def short_name(name: str) -> str:
+    """
+    >>> short_name("wiki10-31k stand-in 1/10")
+    'W-31K stand-in 1/10'
+    """
+    return name.replace(_real(name), SHORT_NAMES[_real(name)])
 
 
 def _generated(name: str, part: int) -> tuple[MultilabelData, MultilabelData]:

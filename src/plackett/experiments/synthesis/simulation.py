@@ -355,7 +355,7 @@ EXPERIMENT = Experiment(
         "full": {
             "centre": {"upper": 0.3, "length": 40, "noise": 0.0},
             "axes": {"upper": [0.075, 0.15, 0.6, 0.9], "length": [10, 160], "noise": [0.1, 0.2, 0.4]},
-            "seeds": 6, "documents": {"train": 4000, "validation": 4000, "test": 40000},
+            "seeds": 5, "documents": {"train": 4000, "validation": 4000, "test": 40000},
             "coefficients": _COEFFICIENTS, "samples": 10, "l2": [0.01], "tree_rates": [0.1, 1.0, 10.0],
             "trees": {"n_estimators": 200, "num_leaves": 8, "early_stopping_rounds": 15},
             "neural": {
