@@ -67,3 +67,11 @@ def test_series_of_items_are_told_apart(figures: list[Figure], bars: bool) -> No
     legend = figures[0].axes[0].get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["x", "y"]
+
+
+def test_a_series_looks_the_same_in_all_plots(figures: list[Figure]) -> None:
+    first = LinePlot([Series("x", [1.0, 2.0]), Series("y", [2.0, 1.0])], Axis("n"), Axis("m"))
+    second = LinePlot([Series("y", [2.0, 1.0])], Axis("n"), Axis("m"))
+    draw_picture([Section("", [first, second])])
+    both, alone = figures[0].axes
+    assert both.lines[0].get_color() != both.lines[1].get_color() == alone.lines[0].get_color()

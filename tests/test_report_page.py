@@ -152,9 +152,10 @@ def test_gaps_in_plots() -> None:
     series = Series("a", np.array([1.0, np.nan, np.inf, 4.0]), low=[0.5, None, 1, -np.inf], high=[2.0, None, 1, 5.0])
     plot = read(line(series, Series("empty", []))).plots[0]
     assert plot["series"][0] == {
-        "name": "a", "x": [1, 2, 3, 4], "y": [1, None, None, 4], "low": [0.5, None, 1, None], "high": [2, None, 1, 5],
+        "name": "a", "style": 0, "x": [1, 2, 3, 4], "y": [1, None, None, 4],
+        "low": [0.5, None, 1, None], "high": [2, None, 1, 5],
     }  # fmt: skip
-    assert plot["series"][1] == {"name": "empty", "x": [], "y": []}
+    assert plot["series"][1] == {"name": "empty", "style": 1, "x": [], "y": []}
     unknown = LinePlot([], Axis("x", "s", log=True, reference=(math.nan, "?")), Axis("y"))
     assert read(unknown).plots[0]["x"] == {"title": "x (s)", "log": True, "reference": {"value": None, "text": "?"}}
 

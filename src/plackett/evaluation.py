@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plackett.cluster import SpreadLabels
 from plackett.data.containers import MultilabelData, RankingData
 from plackett.data.files import Source, open_target
 from plackett.metrics import compare, confidence_interval, get_metric
@@ -41,7 +42,7 @@ class Result:
 
 
 def evaluate(
-    data: RankingData | MultilabelData,
+    data: RankingData | MultilabelData | SpreadLabels,
     systems: Mapping[str, Any],
     metrics: Sequence[str] | None = None,
     *,
@@ -52,18 +53,22 @@ def evaluate(
     """Every metric of every system.
 
     Args:
+        data: labels; `plackett.cluster.SpreadLabels` are those of a Dask collection, where scores are one, too.
         systems: scores by name.
         metrics: names such as "ndcg@10"; None: the usual ones.
         inverse_propensity: one number per label, for psp and psndcg.
         options: of the metrics, such as ties="stable" or empty=0.
     """
-    if not isinstance(data, RankingData | MultilabelData):
+    if not isinstance(data, RankingData | MultilabelData | SpreadLabels):
         raise ValueError(f"data must be lists of items or rows with labels, got {type(data).__name__}")
-    metrics = DEFAULT_METRICS[type(data)] if metrics is None else metrics
-    functions = {metric: _function(metric, data, inverse_propensity, options) for metric in metrics}
+    multilabel = data.is_multilabel if isinstance(data, SpreadLabels) else isinstance(data, MultilabelData)
+    metrics = DEFAULT_METRICS[MultilabelData if multilabel else RankingData] if metrics is None else metrics
+    functions = {metric: _function(metric, multilabel, inverse_propensity, options) for metric in metrics}
     for name in options:
         if not any(name in _parameters(function) for function in functions.values()):
             raise ValueError(f"{name} is an option of none of the metrics {', '.join(metrics)}")
+    if isinstance(data, SpreadLabels):
+        return _evaluate_spread(data, systems, functions, confidence)
     results = []
     for metric, function in functions.items():
         for system, scores in systems.items():
@@ -75,24 +80,47 @@ def evaluate(
                 values = function(scores, data.y, offsets=data.offsets, reduction="none")
             else:
                 values = function(scores, data.Y, reduction="none")
-            known = values[~np.isnan(values)]
-            mean = float(known.mean()) if len(known) else float("nan")
-            results.append(Result(system, metric, mean, confidence_interval(values, confidence=confidence), values))
+            results.append(_result(system, metric, values, confidence))
     return results
 
 
-def _parameters(function: Any) -> set[str]:
-    return set(inspect.signature(function).parameters)
+def _result(system: str, metric: str, values: npt.NDArray[np.float64], confidence: float) -> Result:
+    known = values[~np.isnan(values)]
+    mean = float(known.mean()) if len(known) else float("nan")
+    return Result(system, metric, mean, confidence_interval(values, confidence=confidence), values)
 
 
-def _function(metric: str, data: Any, inverse_propensity: Any, options: Mapping[str, Any]) -> Any:
+def _evaluate_spread(
+    data: SpreadLabels, systems: Mapping[str, Any], functions: Mapping[str, Any], confidence: float
+) -> list[Result]:
+    for metric, function in functions.items():
+        if "reduction" not in _parameters(function):
+            raise ValueError(f"metrics must be means over lists or rows on Dask, got {metric}")
+        if _parameters(function).get("normalisation") == "sums":
+            raise ValueError(
+                f'normalisation must be "rows" on Dask, where no one sums for all rows, got "sums" for {metric}'
+            )
+        if _parameters(function).get("ties") == "random":
+            raise ValueError(
+                'ties must be "average" or "stable" on Dask, where no one draws for all lists, got "random"'
+            )
+    values = data.values(systems, functions)
+    return [_result(system, metric, values[system, metric], confidence) for metric in functions for system in systems]
+
+
+def _parameters(function: Any) -> dict[str, Any]:
+    """Names and defaults."""
+    return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
+
+
+def _function(metric: str, multilabel: bool, inverse_propensity: Any, options: Mapping[str, Any]) -> Any:
     """The metric with those of the options that it takes."""
     needed = {}
     if metric.startswith("ps"):
         if inverse_propensity is None:
             raise ValueError(f"{metric} needs inverse_propensity: give the training data to find it from")
         needed["inverse_propensity"] = inverse_propensity
-    function = get_metric(metric, multilabel=isinstance(data, MultilabelData), **needed)
+    function = get_metric(metric, multilabel=multilabel, **needed)
     known = _parameters(function)
     return partial(function, **{name: value for name, value in options.items() if name in known})
 

@@ -40,7 +40,7 @@ class PeakMemory:
 
     def __enter__(self) -> "PeakMemory":
         self.added = 0
-        self._before = _resident()
+        self._before = resident()
         self._done = threading.Event()
         self._watcher = threading.Thread(target=self._watch)
         self._watcher.start()
@@ -48,13 +48,13 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while not self._done.wait(0.0005):
-            self.added = max(self.added, _resident() - self._before)
+            self.added = max(self.added, resident() - self._before)
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._watcher.join()
 
 
-def _resident() -> int:
+def resident() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()

@@ -4,6 +4,7 @@ ballots       any form of rankings -> Ballots -> checked, sorted, merged `Rankin
 kernels       likelihood, gradient and information of rankings, compiled
 model         the objective over scores or coefficients, with a prior
 solvers       Newton, L-BFGS, MM
+evidence      ballots as the model sees them, in memory or on a cluster
 connectivity  whether a maximum exists, and for which items not
 inference     quasi-variances, ranks, tests
 edges         files of pairwise comparisons

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -128,7 +129,7 @@ def check_names(names: Sequence[Any]) -> None:
     if len(names) < 2:
         raise ValueError(f"ballots must be about at least two items, got {len(names)}")
     if len(set(names)) < len(names):
-        doubled = next(name for name in names if list(names).count(name) > 1)
+        doubled = next(name for name, count in Counter(names).items() if count > 1)
         raise ValueError(f"names of items must be different, got {doubled!r} twice")
 
 
@@ -153,6 +154,14 @@ def check_weights(weights: Any, ballots: int) -> Floats:
     if array.size and array.min() < 0.0:
         raise ValueError(f"weights must be at least 0, got {array.min()} for ballot {int(np.argmin(array))}")
     return array
+
+
+def weighted(ballots: Ballots, sample_weight: Any, unranked: str) -> Ballots:
+    """Ballots times weights, with the items that they leave out "last" if so wished."""
+    if sample_weight is not None:
+        own = check_weights(ballots.weights, len(ballots))
+        ballots = replace(ballots, weights=own * check_weights(sample_weight, len(ballots)))
+    return ballots.complete() if unranked == "last" else ballots
 
 
 @dataclass(frozen=True)

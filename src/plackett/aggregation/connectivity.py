@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +75,14 @@ def _listing(names: Sequence[Any], mask: npt.NDArray[np.bool_]) -> str:
     return ", ".join(chosen) + (f" and {more:,} more" if more else "")
 
 
-def _steps(rankings: Rankings) -> csr_array:
+class Steps(NamedTuple):
+    """Who is above whom: a graph whose first nodes are the items, and which items some ballot ranks."""
+
+    graph: csr_array
+    ranked: npt.NDArray[np.bool_]
+
+
+def steps_of(rankings: Rankings) -> Steps:
     """The graph of steps down, from items to items of the tier below, in space linear in the ballots.
 
     Where one of two neighbouring tiers has several items they are joined through a node of their own in place of all
@@ -101,7 +108,8 @@ def _steps(rankings: Rankings) -> csr_array:
         others.append(np.repeat(nodes, sizes[tier]))
     source, target = np.concatenate(sources), np.concatenate(targets)
     shape = (n + len(joined), n + len(joined))
-    return coo_array((np.ones(len(source), np.int8), (source, target)), shape).tocsr()
+    graph = coo_array((np.ones(len(source), np.int8), (source, target)), shape).tocsr()
+    return Steps(graph, np.bincount(rankings.items, minlength=n) > 0)
 
 
 def _reached(graph: csr_array, start: int, n: int) -> npt.NDArray[np.bool_]:
@@ -110,13 +118,12 @@ def _reached(graph: csr_array, start: int, n: int) -> npt.NDArray[np.bool_]:
     return mask[:n]
 
 
-def connectivity(rankings: Rankings) -> Connectivity:
+def connectivity(rankings: Rankings | Steps) -> Connectivity:
     """How the items are connected by wins, in time linear in the ballots."""
-    n = rankings.count
-    graph = _steps(rankings)
+    graph, ranked = steps_of(rankings) if isinstance(rankings, Rankings) else rankings
+    n = len(ranked)
     _, component = connected_components(graph, directed=True, connection="strong")
     sizes = np.bincount(component[:n])
-    ranked = np.bincount(rankings.items, minlength=n) > 0
     largest = component[:n] == np.argmax(sizes)
     nothing = np.zeros(n, bool)
     if largest.all():
@@ -132,16 +139,16 @@ def connectivity(rankings: Rankings) -> Connectivity:
     )
 
 
-def is_separated(rankings: Rankings, X: npt.NDArray[np.float64]) -> bool:
+def is_separated(steps: Steps, X: npt.NDArray[np.float64]) -> bool:
     """Whether scores X @ b can grow without end in a direction that no ballot speaks against and some speak for.
 
     A linear programme: among the directions d = X b with |b| <= 1 and d_i >= d_j for every step from i to j, find the
     largest sum of d_i - d_j. It is 0 unless there is such a direction. (Nodes that join tiers have a d of their own.)
     """
-    steps = _steps(rankings).tocoo()
-    nodes, p = steps.shape[0] - rankings.count, X.shape[1]
+    edges = steps.graph.tocoo()
+    nodes, p = edges.shape[0] - len(steps.ranked), X.shape[1]
     d = coo_array(block_diag((X, eye_array(nodes)))).tocsr() if nodes else csr_array(X)  # (nodes of the graph, b)
-    differences = d[steps.row] - d[steps.col]
+    differences = d[edges.row] - d[edges.col]
     bounds = [(-1.0, 1.0)] * p + [(None, None)] * nodes
     gains: Any = differences.sum(axis=0)
     constraints: Any = -differences

@@ -41,10 +41,11 @@ def load_edges(source: Source) -> Ballots:
             continue
         is_first = not delimiter
         delimiter = delimiter or next((mark for mark in ",\t" if mark in line), " ")
-        cells = [
-            cell.strip()
-            for cell in (line.split() if delimiter == " " else next(csv.reader([line], delimiter=delimiter)))
-        ]
+        try:
+            words = line.split() if delimiter == " " else next(csv.reader([line], delimiter=delimiter))
+        except csv.Error as error:
+            raise DataError(f"not cells of a table ({error})", file=file, line=number, text=line) from None
+        cells = [word.strip() for word in words]
         if is_first and _are_headings(cells):
             step = _direction(cells, file, number, line)
             continue

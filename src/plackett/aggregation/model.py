@@ -101,7 +101,7 @@ class Objective:
         return bool(np.ptp(self.scores(parameters)) <= LARGEST_SPREAD)
 
     def evaluate(self, parameters: Floats, level: int = GRADIENT) -> Derivatives:
-        value, gradient, information = derivatives(self.rankings, self.scores(parameters), level, self._costs[level])
+        value, gradient, information = self._of_rankings(self.scores(parameters), level)
         if self.X is not None:
             gradient = self.X.T @ gradient
             information = self.X.T @ information @ self.X if level >= INFORMATION else information
@@ -112,9 +112,12 @@ class Objective:
                 information[np.diag_indices(self.size)] += self.ridge
         return Derivatives(value, gradient, information)
 
+    def _of_rankings(self, scores: Floats, level: int) -> Derivatives:
+        return derivatives(self.rankings, scores, level, self._costs[level])
+
     def log_likelihood(self, scores: Floats) -> float:
         """Of the rankings, without the ridge."""
-        return derivatives(self.rankings, scores, VALUE, self._costs[VALUE]).value
+        return self._of_rankings(scores, VALUE).value
 
     def as_counts(self) -> Objective:
         """The same, times a factor if ballots weigh less than 1 on average: tolerances are made for counts."""

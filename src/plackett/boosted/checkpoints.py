@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from plackett.data.files import atomic_write
+from plackett.data.stored import parse_arrays, parse_json
 from plackett.errors import DataError
 
 _VERSION = 1
@@ -35,6 +35,7 @@ class Checkpoint:
         if every < 1:
             raise ValueError(f"checkpoint_every must be at least 1, got {every}")
         self._path, self.every, self._of = Path(path), every, of
+        self.file = str(self._path)
 
     def load(self) -> State | None:
         """What was saved, or None if there is nothing yet. Another training's checkpoint is an error."""
@@ -43,28 +44,26 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            header = json.loads(str(arrays["header"]))
-            model = arrays["model"].tobytes().decode()
-            scores = [arrays[f"scores{i}"] for i in range(header["sets"])]
-        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+            arrays = parse_arrays(io.BytesIO(content))
+            header = parse_json(str(arrays["header"]), finite=False)  # a measure may be NaN
+            is_other = header["version"] != _VERSION or header["of"] != self._of
+            state = None if is_other else _state(header, arrays)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise DataError(
-                f"not a readable checkpoint ({error})", file=str(self._path), remedy="Delete it to begin anew"
+                f"not a readable checkpoint ({error})", file=self.file, remedy="Delete it to begin anew"
             ) from error
-        if header["version"] != _VERSION or header["of"] != self._of:
+        if state is None:
             raise DataError(
                 "the checkpoint is of another training (data, parameters or version differ)",
-                file=str(self._path),
+                file=self.file,
                 remedy="Delete it, or name another file",
             )
-        best = None if header["best"] is None else (header["best"][0], header["best"][1])
-        return State(header["rounds"], model, scores, header["history"], best)
+        return state
 
     def save(
         self, rounds: int, model: str, scores: Sequence[Any], history: dict[str, Any], best: tuple[float, int] | None
     ) -> None:
-        header = {"version": _VERSION, "of": self._of, "rounds": rounds, "sets": len(scores)}
+        header = {"version": _VERSION, "of": self._of, "rounds": rounds}
         header |= {"history": history, "best": best}
         arrays = {f"scores{i}": values for i, values in enumerate(scores)}
         with atomic_write(self._path) as file:
@@ -74,3 +73,14 @@ class Checkpoint:
                 model=np.frombuffer(model.encode(), np.uint8),
                 **arrays,
             )
+
+
+def _state(header: dict[str, Any], arrays: dict[str, Any]) -> State:
+    model = arrays["model"].tobytes().decode()
+    scores = [arrays[f"scores{i}"] for i in range(len(arrays) - 2)]
+    best = None if header["best"] is None else (float(header["best"][0]), int(header["best"][1]))
+    rounds, history = header["rounds"], header["history"]
+    is_history = all(isinstance(row, list) for metrics in history.values() for row in metrics.values())
+    if type(rounds) is not int or rounds < 0 or not is_history or not all(np.isfinite(part).all() for part in scores):
+        raise ValueError("rounds, history or scores are not what they should be")
+    return State(rounds, model, scores, history, best)

@@ -11,8 +11,8 @@ which is what a resumed run does too: the two cannot differ.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from plackett.boosted.base import Floats, Objective
-from plackett.boosted.checkpoints import Checkpoint
+from plackett.boosted.checkpoints import Checkpoint, State
 from plackett.boosted.kernels import add_leaf_values, nearest_leaves
-from plackett.errors import MissingDependencyError
+from plackett.boosted.model_text import check_model_text
+from plackett.errors import DataError, MissingDependencyError
 from plackett.lists import IntArray
 from plackett.metrics import get_metric
 from plackett.progress import progress_bar
@@ -39,6 +40,15 @@ def import_lightgbm() -> Any:
     return lightgbm
 
 
+def read_booster(text: str, file: str) -> Any:
+    """LightGBM's model from its text, which is checked first."""
+    lightgbm = import_lightgbm()
+    try:
+        return lightgbm.Booster(model_str=check_model_text(text, file))
+    except lightgbm.basic.LightGBMError as error:
+        raise DataError(f"LightGBM refuses the model: {error}", file=file) from error
+
+
 @dataclass
 class LabelledRows:
     """Rows of lists one after the other, with labels; `weights` one per list."""
@@ -48,6 +58,33 @@ class LabelledRows:
     offsets: IntArray
     weights: Floats
     name: str = "train"
+
+
+class Machine:
+    """What a machine has to know of others that train with it. Here there are none; `plackett.cluster` has some."""
+
+    rank: int = 0
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Parameters of LightGBM that are its own."""
+        return {}
+
+    def total(self, values: Floats) -> Floats:
+        """The sum over all machines."""
+        return values
+
+    def row_draws(self, seed: int) -> int | np.random.Generator:
+        """A source of numbers, one for each row, that are the same however rows are spread over machines."""
+        return seed
+
+    def dataset_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Options of LightGBM's data set, with what makes all machines bin features alike."""
+        return options
+
+    def connected(self) -> AbstractContextManager[Any]:
+        """LightGBM's links to the other machines."""
+        return nullcontext()
 
 
 @dataclass
@@ -63,6 +100,7 @@ class Settings:
     callbacks: Sequence[Callable[..., Any]] = ()
     show_progress: bool = True
     seed: int = 0
+    machine: Machine = field(default_factory=Machine)
 
 
 @dataclass
@@ -116,6 +154,11 @@ def _find_leaves(tracked: _Tracked, after: Floats, values: Floats, booster: Any,
     return leaf
 
 
+def has_no_tree(booster: Any) -> bool:
+    """Whether nothing could be split."""
+    return booster is None or all(len(_leaf_values(booster, i)) == 1 for i in range(min(1, booster.num_trees())))
+
+
 class Boosting:
     """One training. `objective` is None where LightGBM computes the gradients itself."""
 
@@ -129,7 +172,7 @@ class Boosting:
     ) -> None:
         self._lightgbm = import_lightgbm()
         self._objective, self._settings = objective, settings
-        self._start = 0.0 if objective is None else objective.start(train.labels, train.offsets)
+        self._start = self._common_start(train)
         self._train = _Tracked(train, self._dataset(train, dataset_options), self._start)
         options = {**dataset_options, "reference": self._train.dataset}
         self._evaluation = [_Tracked(rows, self._dataset(rows, options), self._start) for rows in evaluation]
@@ -139,6 +182,15 @@ class Boosting:
         self._metrics = {metric: get_metric(metric) for metric in settings.metrics}
         self._best: tuple[float, int] | None = None
         self._params = dict(settings.params)
+
+    def _common_start(self, train: LabelledRows) -> float:
+        """The score that all items begin with: starts are means over rows."""
+        if self._objective is None:
+            return 0.0
+        rows = len(train.labels)
+        start = self._objective.start(train.labels, train.offsets)
+        weighted, count = self._settings.machine.total(np.array([start * rows, rows]))
+        return float(weighted / count)
 
     def _dataset(self, rows: LabelledRows, options: dict[str, Any]) -> Any:
         sizes = np.diff(rows.offsets)
@@ -158,10 +210,8 @@ class Boosting:
         if init_model is not None:
             self._begin_from(init_model)
         if checkpoint is not None and (state := checkpoint.load()) is not None:
-            done, booster = state.rounds, self._lightgbm.Booster(model_str=state.model)
-            self._history, self._best = state.history, state.best
-            for tracked, scores in zip((self._train, *self._evaluation), state.scores, strict=True):
-                tracked.scores = scores
+            done, booster = state.rounds, read_booster(state.model, checkpoint.file)
+            self._restore(state, checkpoint.file)
         with progress_bar("boosting", settings.rounds, settings.show_progress) as tell:
             while done < settings.rounds and not self._should_stop(done):
                 segment = settings.rounds if checkpoint is None else checkpoint.every
@@ -172,14 +222,21 @@ class Boosting:
                     checkpoint.save(done, booster.model_to_string(num_iteration=-1), scores, self._history, self._best)
                 if ended:
                     break
-        if booster is None or all(len(_leaf_values(booster, i)) == 1 for i in range(min(1, booster.num_trees()))):
-            warnings.warn(
-                "no tree could be grown: lists without a preference, or too few rows for min_child_samples",
-                stacklevel=4,
-            )
         if self._best is None and settings.stopping_rounds is None:
             return Trained(booster, self._history, None)
         return Trained(booster, self._history, None if self._best is None else self._best[1])
+
+    def _restore(self, state: State, file: str) -> None:
+        """Scores and history of a checkpoint. Compiled code relies on the number of scores."""
+        tracked = (self._train, *self._evaluation)
+        shapes = [(one.scores.shape, one.scores.dtype) for one in tracked]
+        if [(scores.shape, scores.dtype) for scores in state.scores] != shapes or [
+            (name, list(metrics)) for name, metrics in state.history.items()
+        ] != [(name, list(metrics)) for name, metrics in self._history.items()]:
+            raise DataError("scores or a history of other data", file=file, remedy="Delete it to begin anew")
+        self._history, self._best = state.history, state.best
+        for one, scores in zip(tracked, state.scores, strict=True):
+            one.scores = scores
 
     def _begin_from(self, model: Any) -> None:
         """Scores of a model to continue from. It takes the place of the objective's own start."""
@@ -279,7 +336,8 @@ class Boosting:
     def _newton_steps(self, leaf: npt.NDArray[np.int32], leaves: int) -> Floats:
         if self._objective is None:
             raise RuntimeError("Newton leaves need an objective of our own")
-        slope, bend = self._objective.leaf_derivatives(self._train.scores, leaf, leaves)
+        local = self._objective.leaf_derivatives(self._train.scores, leaf, leaves)
+        slope, bend = self._settings.machine.total(np.stack(local))
         curvature = bend + self._params.get("lambda_l2", 0.0)
         step = np.where(curvature > 0.0, -slope / np.where(curvature > 0.0, curvature, 1.0), 0.0)
         bound = self._params.get("max_delta_step", 0.0)
@@ -288,18 +346,25 @@ class Boosting:
         return np.asarray(step * self._params["learning_rate"])
 
     def _evaluate(self) -> list[tuple[str, str, float, bool]]:
-        results = []
+        names, sums = [], []  # sums over lists: of weight times value, and of the weight
         for tracked in self._evaluation:
+            rows = tracked.rows
             for name, metric in self._metrics.items():
-                rows = tracked.rows
-                value = metric(tracked.scores, rows.labels, offsets=rows.offsets, weights=rows.weights)
-                self._history[rows.name][name].append(value)
-                results.append((rows.name, name, value, True))
-        if results:
-            value = results[0][2]
-            done = len(self._history[results[0][0]][results[0][1]])
-            if self._best is None or value > self._best[0]:
-                self._best = (value, done)
+                values = metric(tracked.scores, rows.labels, offsets=rows.offsets, reduction="none")
+                known = ~np.isnan(values)
+                names.append((rows.name, name))
+                sums.append((rows.weights[known] @ values[known], rows.weights[known].sum()))
+        if not sums:
+            return []
+        results = []
+        for (set_name, name), (sum_, weight) in zip(names, self._settings.machine.total(np.array(sums)), strict=True):
+            value = float(sum_ / weight) if weight > 0.0 else float("nan")
+            self._history[set_name][name].append(value)
+            results.append((set_name, name, value, True))
+        set_name, name, value, _ = results[0]
+        done = len(self._history[set_name][name])
+        if self._best is None or value > self._best[0]:
+            self._best = (value, done)
         return results
 
 

@@ -43,6 +43,7 @@ def aggregate(
     from plackett.aggregation.figure import worth_figure
     from plackett.estimators import RankAggregator
     from plackett.report import aggregation_page, worth_table, write_page
+    from plackett.report.terminal import shown
 
     data = _read(ballots, edges, format_name, items)
     aggregator = RankAggregator(
@@ -52,7 +53,7 @@ def aggregate(
         warnings.simplefilter("always")
         aggregator.fit(data)
     for warning in caught:
-        Console(stderr=True, soft_wrap=True).print(f"[bold yellow]Warning:[/] {escape(str(warning.message))}")
+        Console(stderr=True, soft_wrap=True).print(f"[bold yellow]Warning:[/] {shown(str(warning.message))}")
     summary = aggregator.summary(confidence=confidence, random_state=seed)
     if as_json:
         found = {"confidence": confidence, **summary.facts, "items": [asdict(row) for row in summary]}

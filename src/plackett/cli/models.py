@@ -52,6 +52,10 @@ def train(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Where to keep the state, to resume from if the training is cut short.")
     ] = None,
+    label_shards: Annotated[
+        int | None,
+        typer.Option(min=1, help="Under torchrun: how many processes share the labels of an extreme model."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="A picture of the training, epoch by epoch.")] = None,
     report: ReportOption = None,
     format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
@@ -67,6 +71,8 @@ def train(
         chosen = MODELS[model].defaults_with_validation | chosen
     if metric is not None:
         chosen["eval_metric"] = metric
+    if label_shards is not None:
+        chosen["label_shards"] = label_shards
     estimator = make_model(model, {"random_state": seed} | chosen)
     if plot is not None and "epochs" not in estimator.get_params():
         raise typer.BadParameter(f"models of kind {model} have no epochs to plot", param_hint="--plot")
@@ -75,11 +81,15 @@ def train(
     options = {} if checkpoint is None else {"checkpoint": checkpoint}
     with _processes(model, estimator) as is_first:
         estimator.fit(parts["train"], eval_set=parts.get("valid"), **options)
+        if not is_first and getattr(estimator, "label_shards", 1) == 1:
+            return
+        # Those that hold shards take part in writing and measuring; the first one tells of it.
+        console.quiet = not is_first
+        estimator.save(output)
+        _show_fit(estimator, plot if is_first else None)
+        results = _evaluate(model, estimator, parts, metric)
     if not is_first:
         return
-    estimator.save(output)
-    _show_fit(estimator, plot)
-    results = _evaluate(model, estimator, parts, metric)
     if report is not None:
         write_page(training_page(estimator, parts, results, files=files, command=command_line()), report)
     best = getattr(estimator, "best_iteration_", None) or getattr(estimator, "best_epoch_", None)

@@ -38,9 +38,11 @@ def _spread(values: npt.NDArray[Any]) -> str:
     return f"{values.min():,g} to {values.max():,g}, mean {values.mean():,.2f}, median {np.median(values):,g}"
 
 
-def _count(values: npt.NDArray[Any]) -> Bars:
-    """How often each value comes; in bins, where there are many different ones."""
+def _count(values: npt.NDArray[Any], zeros: int = 0) -> Bars:
+    """How often each value comes; in bins, where there are many different ones. `zeros` are to be counted too."""
     found, counts = np.unique(values, return_counts=True)
+    if zeros:
+        found, counts = np.append(0, found), np.append(zeros, counts)
     if len(found) <= _MOST_BARS:
         return [(f"{value:g}", int(count)) for value, count in zip(found, counts, strict=True)]
     if found[0] >= 0 and (found == np.floor(found)).all():  # counts have long tails: 0, 1, 2, 3 - 4, 5 - 8, ...
@@ -48,6 +50,7 @@ def _count(values: npt.NDArray[Any]) -> Bars:
         first = np.append([0.0, 1.0], ends[:-1] + 1)
         ends = np.append(0.0, ends)
         sums = np.diff(np.searchsorted(np.sort(values), np.append(first, np.inf)))
+        sums[0] += zeros
         texts = [f"{a:g}" if a == b else f"{a:g} - {b:g}" for a, b in zip(first, ends, strict=True)]
     else:
         sums, edges = np.histogram(values, _MOST_BARS)
@@ -101,9 +104,9 @@ def _(data: RankingData) -> Description:
 @describe.register
 def _(data: MultilabelData) -> Description:
     labels, features = np.diff(data.Y.indptr), np.diff(data.X.indptr)
-    frequency = np.sort(np.bincount(data.Y.indices, minlength=data.Y.shape[1]))[::-1]
-    top = max(1, data.Y.shape[1] // 10)
-    histograms = {"labels in a row": _count(labels), "rows with a label": _count(frequency)}
+    given = np.sort(np.unique(data.Y.indices, return_counts=True)[1])[::-1]
+    unused, top = data.Y.shape[1] - len(given), max(1, data.Y.shape[1] // 10)
+    histograms = {"labels in a row": _count(labels), "rows with a label": _count(given, unused)}
     if len(np.unique(data.Y.data)) > 1:
         histograms["grades"] = _count(data.Y.data)
     return Description(
@@ -115,8 +118,8 @@ def _(data: MultilabelData) -> Description:
             "labels in a row": _spread(labels),
             "rows without labels": _share((labels == 0).sum(), len(data)),
             "rows without features": _share((features == 0).sum(), len(data)),
-            "labels that no row has": _share((frequency == 0).sum(), data.Y.shape[1]),
-            "labels given that are among the most frequent tenth": _share(frequency[:top].sum(), data.Y.nnz),
+            "labels that no row has": _share(unused, data.Y.shape[1]),
+            "labels given that are among the most frequent tenth": _share(given[:top].sum(), data.Y.nnz),
         },
         histograms=histograms,
     )

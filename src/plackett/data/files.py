@@ -1,8 +1,8 @@
 """Opening and writing files: any compression, streams, standard input, whole or not at all.
 
 A source is a path, `-` for standard input, or a binary stream. What is compressed is told by its first bytes; a name
-that promises a compression must keep its word. A target is a path (its ending chooses the compression) or a binary
-stream; a file appears under its name only when it is complete.
+that promises a compression must keep its word, and what it expands to is limited (`check_expansion`). A target is a
+path (its ending chooses the compression) or a binary stream; a file appears under its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ from plackett.errors import DataError, MissingDependencyError
 
 Source: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
 """A path, `-`, or a binary stream."""
+
+_AT_ONCE = 1 << 22
+_FREE = 1 << 30
+_EXPANSION = 250.0
 
 _MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd"}
 
@@ -90,11 +94,30 @@ def _open_raw(source: Source) -> IO[bytes]:
     return Path(source).open("rb")
 
 
+def check_expansion(stored: int, expanded: int, file: str) -> None:
+    """Refuse what would take far more memory than its stored bytes suggest: a small file could fill any machine.
+
+    A GiB is always allowed, then 250 times what is stored ($PLACKETT_MAX_EXPANSION): text of real data has about 10.
+    """
+    chosen = os.environ.get("PLACKETT_MAX_EXPANSION", "")
+    try:
+        largest = float(chosen or _EXPANSION)
+    except ValueError:
+        raise ValueError(f"PLACKETT_MAX_EXPANSION must be a number, or inf, got {chosen!r}") from None
+    if expanded > max(_FREE, largest * stored):
+        raise DataError(
+            f"{stored:,} bytes expand to {expanded:,} or more, over {largest:g} times as many",
+            file=file,
+            remedy="If the file is to be trusted, set the environment variable PLACKETT_MAX_EXPANSION higher",
+        )
+
+
 class _Joined(io.RawIOBase):
-    """Bytes read ahead, then the rest of a stream that cannot seek."""
+    """Bytes read ahead, then the rest of a stream that cannot seek. `given` counts what was read."""
 
     def __init__(self, head: bytes, rest: IO[bytes]) -> None:
         self._head, self._rest = head, rest
+        self.given = 0
 
     def readable(self) -> bool:
         return True
@@ -102,6 +125,7 @@ class _Joined(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         data = self._head[: len(buffer)] or self._rest.read(len(buffer))
         self._head = self._head[len(data) :]
+        self.given += len(data)
         buffer[: len(data)] = data
         return len(data)
 
@@ -140,9 +164,12 @@ class OpenSource:
         if self._owned and self._raw.seekable():
             self._raw.seek(0)
             stored: Any = self._raw
+            self._stored = self._raw.tell
         else:
-            stored = io.BufferedReader(_Joined(head, self._raw))
-        self._compressed = found is not None
+            joined = _Joined(head, self._raw)
+            stored = io.BufferedReader(joined)
+            self._stored = lambda: joined.given
+        self._compressed, self._expanded = found is not None, 0
         return stored if found is None else _READERS[found](stored)
 
     @property
@@ -152,12 +179,22 @@ class OpenSource:
     def read(self, size: int = -1) -> bytes:
         if not self._compressed:
             return bytes(self._stream.read(size))
+        parts = []
+        while size != 0 and (part := self._read_part(_AT_ONCE if size < 0 else min(size, _AT_ONCE))):
+            parts.append(part)
+            size -= len(part) if size > 0 else 0
+        return b"".join(parts)
+
+    def _read_part(self, size: int) -> bytes:
         try:
-            return bytes(self._stream.read(size))
+            part = bytes(self._stream.read(size))
         except Exception as error:  # each of the four libraries has classes of its own
             raise DataError(
                 f"the compressed data is broken or cut off ({error})", file=self.name, remedy="Fetch the file again"
             ) from error
+        self._expanded += len(part)
+        check_expansion(self._stored(), self._expanded, self.name)
+        return part
 
     def close(self) -> None:
         if self._owned:

@@ -6,13 +6,22 @@ import io
 import numbers
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from plackett.data.containers import RankingData
-from plackett.data.files import Source, is_compressed_name, is_path, open_source, open_target, source_name
+from plackett.data.files import (
+    Source,
+    check_expansion,
+    is_compressed_name,
+    is_path,
+    open_source,
+    open_target,
+    source_name,
+)
 from plackett.errors import DataError, MissingDependencyError
 from plackett.lists import is_missing, lists_from_qid
 
@@ -158,17 +167,27 @@ def load_parquet(
     parquet = _parquet("reading Parquet files")
     try:
         if is_path(source) and not is_compressed_name(source):
-            table = parquet.read_table(source)
+            with Path(source).open("rb") as file:  # type: ignore[arg-type]
+                table = _read_table(parquet, file, source_name(source))
         else:
-            with open_source(source) as file:
-                table = parquet.read_table(io.BytesIO(file.read()))
-    except (FileNotFoundError, PermissionError):
+            with open_source(source) as opened:
+                table = _read_table(parquet, io.BytesIO(opened.read()), source_name(source))
+    except (FileNotFoundError, PermissionError, DataError):
         raise
     except (ArithmeticError, LookupError, MemoryError, OSError, TypeError, ValueError, NotImplementedError) as error:
         raise DataError(f"not a readable Parquet file ({error})", file=source_name(source)) from error
     if ids is None and "id" in table.column_names and (features is None or "id" not in features):
         ids = "id"
     return _ranking_data(table, source_name(source), query, label, features, ids, dtype)
+
+
+def _read_table(parquet: Any, file: IO[bytes], name: str) -> Any:
+    """The table, if it is not too large for the bytes that hold it: repeated values take next to none."""
+    stored = file.seek(0, io.SEEK_END)
+    opened = parquet.ParquetFile(file)
+    about = opened.metadata
+    check_expansion(stored, 8 * about.num_rows * about.num_columns, name)
+    return opened.read()
 
 
 def dump_parquet(data: RankingData, target: Source) -> None:

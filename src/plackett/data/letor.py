@@ -124,7 +124,7 @@ def _offsets_without_qid(source: Source, group: Any, rows: int) -> IntArray:
         group = beside
     if isinstance(group, str | os.PathLike):
         sizes = load_group(group)
-        if sizes.sum() != rows:
+        if sizes.max() > rows or sizes.sum() != rows:  # a sum of huge sizes could overflow to the right one
             raise DataError(
                 f"the sizes add up to {sizes.sum():,}, but {name} has {rows:,} rows", file=source_name(group)
             )
@@ -192,9 +192,9 @@ def piece_parser(
 
 
 def _ids(text: Bytes, comments: IntArray) -> npt.NDArray[np.bytes_] | None:
-    if not comments[:, 1].any():
+    width = kernels.find_ids(text, comments)
+    if width == 0:  # no comments, or blank ones
         return None
-    width = max(1, kernels.find_ids(text, comments))
     if width > _LONGEST_ID:
         begin = int(comments[np.argmax(comments[:, 1] - comments[:, 0]), 0])
         raise sparse_text.Problem(begin, f"a comment of {width:,} bytes is no identifier", "Pass ids=False")

@@ -22,7 +22,8 @@ from plackett.lists import offsets_from_sizes
 
 KINDS = ("soc", "soi", "toc", "toi", "cat")
 
-_MOST_ITEMS = 10**7  # so that a damaged number cannot ask for more memory than there is
+_MOST_ITEMS = 10**7
+_MOST_UNNAMED = 10**4
 
 _HEADER = re.compile(r"#\s*([A-Z ]+?)\s*(\d{1,9})?\s*:\s*(.*?)\s*$")
 _BALLOT = re.compile(r"\s*(\d{1,15})\s*:\s*(.*?)\s*$")
@@ -116,6 +117,9 @@ class _Reader:
                     remedy="The file may be cut off",
                 )
         count = self._numbers.get("ALTERNATIVES", len(self._names))
+        # A damaged number must not ask for more memory than the file suggests.
+        if count > _MOST_UNNAMED + 2 * len(self._names):
+            raise self._error(f"the header declares {count:,} alternatives, but names {len(self._names):,}")
         if self._names and max(self._names) > count:
             raise self._error(f"the header declares {count:,} alternatives, but names number {max(self._names):,}")
         return ballots_from_tiers(

@@ -12,6 +12,7 @@ import csv
 import io
 import itertools
 import re
+from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -79,6 +80,11 @@ def load_rankings_csv(
     return Ballots(ballots.items, ballots.labels, ballots.offsets, weights, ballots.names, X)
 
 
+def _doubled(names: list[str]) -> str | None:
+    """A name that comes more than once."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
 def _by_number(columns: list[int], table: _Table) -> list[int]:
     """Columns of places in the order of their numbers, where they have any; else as they stand."""
     found = [_PLACE.fullmatch(table.header[i]) for i in columns]
@@ -112,9 +118,8 @@ class _Table:
             raise DataError(f"not a CSV table ({error})", file=self.name, line=reader.line_num) from None
         if not self.rows:
             raise DataError("expected a header and at least one row", file=self.name)
-        for name in self.header:
-            if self.header.count(name) > 1:
-                raise DataError("a column name comes twice", file=self.name, line=1, text=name)
+        if (name := _doubled(self.header)) is not None:
+            raise DataError("a column name comes twice", file=self.name, line=1, text=name)
         for number, row in enumerate(self.rows):
             if len(row) != len(self.header):
                 raise self.error(
@@ -130,7 +135,7 @@ class _Table:
     def columns(self, argument: str, wanted: Columns | None, taken: list[int]) -> list[int]:
         """The numbers of the columns that names or patterns pick, or of all that are not taken."""
         if wanted is None:
-            return [i for i in range(len(self.header)) if i not in taken]
+            return sorted(set(range(len(self.header))).difference(taken))
         found: list[int] = []
         for pattern in [wanted] if isinstance(wanted, str) else wanted:
             matching = [i for i, name in enumerate(self.header) if name == pattern or fnmatchcase(name, pattern)]
@@ -138,8 +143,8 @@ class _Table:
                 raise ValueError(
                     f"{argument}: no column {pattern!r} in {self.name}, which has {', '.join(self.header)}"
                 )
-            found += [i for i in matching if i not in found]
-        return found
+            found += matching
+        return list(dict.fromkeys(found))
 
     def numbers(self, columns: list[int], empty: float | None = None) -> npt.NDArray[np.float64]:
         """The cells of these columns; empty ones become `empty`, or are an error."""
@@ -193,8 +198,8 @@ def _by_place(table: _Table, columns: list[int], tie: str) -> Ballots:
         items = [name for tier in tiers for name in tier]
         if "" in items:
             raise table.error(f"expected an item on both sides of {tie!r}", number, ",".join(cells))
-        if len(set(items)) != len(items):
-            raise table.error("an item comes twice", number, next(x for x in items if items.count(x) > 1))
+        if (twice := _doubled(items)) is not None:
+            raise table.error("an item comes twice", number, twice)
         ballots.append([[numbers.setdefault(name, len(numbers)) for name in tier] for tier in tiers])
     return ballots_from_tiers(ballots, [1.0] * len(ballots), list(numbers))
 

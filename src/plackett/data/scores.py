@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 from typing import Any
 
@@ -13,6 +12,7 @@ from plackett.data import letor, sparse_text, xmc
 from plackett.data.containers import MultilabelData, RankingData
 from plackett.data.files import Source, ending, open_source, open_target, source_name
 from plackett.data.letor import number_texts
+from plackett.data.stored import parse_array
 from plackett.errors import DataError
 
 
@@ -59,13 +59,12 @@ def _load_array(source: Source) -> npt.NDArray[np.float64]:
 
 
 def _load_npy(source: Source) -> npt.NDArray[np.float64]:
-
     name = source_name(source)
     with open_source(source) as file:
         content = file.read()
     try:
-        scores = np.load(io.BytesIO(content), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        scores = parse_array(content)
+    except ValueError as error:
         raise DataError(f"not a readable .npy file ({error})", file=name) from error
     if scores.ndim != 1 or scores.dtype.kind not in "iuf" or not np.isfinite(scores).all():
         raise DataError(f"expected a row of finite numbers, got {scores.dtype} of shape {scores.shape}", file=name)
@@ -86,6 +85,12 @@ def _load_pairs(source: Source, labels: int) -> Any:
         )
     if not pieces:
         raise DataError("the file holds no scores", file=source_name(source))
+    for piece in pieces:
+        if np.isnan(piece.values).any():
+            row = int(np.searchsorted(piece.starts, np.argmax(np.isnan(piece.values)), side="right")) - 1
+            raise DataError(
+                "expected label:score with finite scores", file=source_name(source), line=piece.first_line + row
+            )
     data, indices, indptr = sparse_text.join_sparse(pieces, dtype)
     return csr_array((data, indices, indptr), shape=(len(indptr) - 1, labels))
 

@@ -33,6 +33,7 @@ P = TypeVar("P", bound="Piece")
 LARGEST_INDEX = 2**31 - 2
 _BLOCK = 1 << 24
 _PIECE = 1 << 20
+_LONGEST_LINE = 1 << 26
 
 _PROBLEMS = {
     kernels.BAD_LABEL: ("expected a number as label", "A line is: label qid:list index:value ..."),
@@ -117,6 +118,8 @@ def _blocks(file: OpenSource) -> Iterator[bytes]:
                 yield b"".join([*parts, data[:cut]])
                 parts = []
             parts.append(data[cut:])
+            if sum(map(len, parts)) > _LONGEST_LINE:
+                raise DataError(f"a line of more than {_LONGEST_LINE:,} bytes", file=file.name)
             tell(file.position)
     rest = b"".join(parts)
     if rest:
@@ -185,7 +188,7 @@ def check_piece(piece: Piece, text: Bytes, labels: npt.NDArray[Any] | None = Non
             raise Problem(begin, *_PROBLEMS[kernels.INFINITE_VALUE])
         if k >= 0:
             piece.values[k] = value
-        elif labels is not None:
+        elif labels is not None and -1 - k < len(labels):  # else the row has an error further on
             labels[-1 - k] = value
     if error:
         raise Problem(int(position), *_PROBLEMS[int(error)])

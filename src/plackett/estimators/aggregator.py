@@ -13,23 +13,16 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from plackett.aggregation import inference
-from plackett.aggregation.ballots import (
-    Rankings,
-    as_ballots,
-    ballots_hash,
-    check_names,
-    check_weights,
-    prepare,
-    restrict,
-    with_ghost,
-)
+from plackett.aggregation.ballots import as_ballots, check_names, prepare, weighted
 from plackett.aggregation.connectivity import connectivity, is_separated
+from plackett.aggregation.evidence import BallotsInMemory, Evidence
 from plackett.aggregation.figure import worth_figure
 from plackett.aggregation.model import Objective
 from plackett.aggregation.solvers import SOLVERS, choose, solve
 from plackett.aggregation.summary import WorthRow, WorthSummary
-from plackett.data.containers import Ballots
-from plackett.estimators.saved import SavedModel
+from plackett.cluster import are_spread
+from plackett.data.stored import parse_arrays, regular_file
+from plackett.estimators.saved import SavedModel, field
 from plackett.likelihood.partition import partition_log_likelihood
 from plackett.lists import check_finite, check_positive
 
@@ -104,6 +97,8 @@ class RankAggregator(SavedModel):
             ballots: `Ballots`; or a sequence of rankings, each a sequence of items, best first, in which a set, list or
                 tuple is a tier (so pairs are (winner, loser)); or a 2-D array or tensor with a ranking in each row; or
                 a `RankingData` whose ids are the items and whose lists are ballots (from `plackett.data.from_frame`).
+                A Dask bag or array of such rankings, or a list of delayed partitions in any of these forms, stays where
+                it is (docs/dask.md).
                 Missing items, masked arrays, and arrays with numbers below 0 are refused: they would be padding.
             y: None; scikit-learn has it.
             X: features of the items, (items, features), in the order of the names: scores are then X @ coef_.
@@ -117,24 +112,23 @@ class RankAggregator(SavedModel):
         for name in ("coef_", "coef_standard_errors_", "n_features_in_"):  # of an earlier fit, with features
             if hasattr(self, name):
                 delattr(self, name)
-        ballots = self._read(ballots, sample_weight)
-        features = None if X is None else _check_features(X, len(ballots.names))
-        rankings = prepare(ballots)
-        if len(rankings) == 0:
+        evidence = self._read(ballots, sample_weight)
+        features = None if X is None else _check_features(X, len(evidence.names))
+        if evidence.ballots == 0:
             raise ValueError("ballots must rank at least one item above another, got none of weight above 0 that does")
         self.dropped_items_: list[Any] = []
         if not (self.ridge or self.prior):
-            ballots, rankings = self._with_maximum(ballots, rankings, features)
-        self.items_ = list(ballots.names)
+            evidence = self._with_maximum(evidence, features)
+        self.items_ = evidence.names
         n = len(self.items_)
-        self.ballots_hash_ = ballots_hash(rankings, self.items_)
-        data = objective = Objective(rankings)
+        self.ballots_hash_ = evidence.hash()
+        data = objective = evidence.objective()
         if self.prior or self.ridge or features is not None:
-            objective = Objective(with_ghost(rankings, self.prior) if self.prior else rankings, features, self.ridge)
+            objective = evidence.objective(features, self.ridge, self.prior)
         self.solver_ = choose(objective) if self.solver == "auto" else self.solver
         solution = solve(objective, self.solver_, self.tol, self.max_iter)
         self._objective: Objective | None = objective
-        self._distinct_ballots = len(rankings)
+        self._distinct_ballots = evidence.ballots
         self._parameters = solution.parameters
         scores = objective.scores(solution.parameters)[:n]
         self.scores_ = scores - scores.mean()
@@ -146,8 +140,12 @@ class RankAggregator(SavedModel):
         self.log_likelihood_ = data.log_likelihood(self.scores_)
         self.null_log_likelihood_ = data.log_likelihood(np.zeros(n))
         self.n_parameters_ = n - 1 if features is None else features.shape[1]
-        self.n_ballots_ = float(rankings.weights.sum())
+        self.n_ballots_ = evidence.weight
         self._covariance: Floats | None = None
+        if not evidence.stays:
+            if n <= _MOST_SAVED:
+                self._covariance = self.covariance_
+            self._objective = None
         return self
 
     def _check_parameters(self, X: Any) -> None:
@@ -170,33 +168,33 @@ class RankAggregator(SavedModel):
         if self.prior and X is not None:
             raise ValueError("prior must be 0 with item features X: use ridge")
 
-    def _read(self, ballots: Any, sample_weight: Any) -> Ballots:
+    def _read(self, ballots: Any, sample_weight: Any) -> Evidence:
+        if are_spread(ballots):
+            from plackett.cluster.aggregation import read_partitions
+
+            return read_partitions(ballots, sample_weight, self.unranked)
         ballots = as_ballots(ballots)
         check_names(ballots.names)
-        if sample_weight is not None:
-            own = check_weights(ballots.weights, len(ballots))
-            ballots = replace(ballots, weights=own * check_weights(sample_weight, len(ballots)))
-        read: Ballots = ballots.complete() if self.unranked == "last" else ballots
-        return read
+        return BallotsInMemory(weighted(ballots, sample_weight, self.unranked))
 
-    def _with_maximum(self, ballots: Ballots, rankings: Rankings, features: Floats | None) -> tuple[Ballots, Rankings]:
+    def _with_maximum(self, evidence: Evidence, features: Floats | None) -> Evidence:
         """Ballots over items whose likelihood has a maximum."""
-        found = connectivity(rankings)
+        steps = evidence.steps()
+        found = connectivity(steps)
         if found.kept.all():
-            return ballots, rankings
+            return evidence
         if features is not None:
-            if is_separated(rankings, features):
+            if is_separated(steps, features):
                 raise ValueError(
                     "the maximum likelihood estimate does not exist: some combination of the columns of X agrees with "
                     "every ballot. Use ridge above 0, or fewer features"
                 )
-            return ballots, rankings
+            return evidence
         if self.on_infinite == "error" or found.kept.sum() < 2:
-            raise found.error(ballots.names)
-        warnings.warn(f"left out are items {found.describe(ballots.names)}", stacklevel=3)
-        self.dropped_items_ = found.left_out(ballots.names)
-        ballots = restrict(ballots, found.kept)
-        return ballots, prepare(ballots)
+            raise found.error(evidence.names)
+        warnings.warn(f"left out are items {found.describe(evidence.names)}", stacklevel=3)
+        self.dropped_items_ = found.left_out(evidence.names)
+        return evidence.restrict(found.kept)
 
     # What follows from scores
 
@@ -218,7 +216,10 @@ class RankAggregator(SavedModel):
         self._fitted()
         if self._covariance is None:
             if self._objective is None:
-                raise ValueError(f"the covariance of more than {_MOST_SAVED:,} items is not saved: fit the model again")
+                raise ValueError(
+                    f"the covariance of more than {_MOST_SAVED:,} items is not saved, nor kept on Dask: fit the model "
+                    "again in memory"
+                )
             found = self._objective.covariance(self._parameters)
             if self._objective.X is not None:
                 found = self._objective.X @ found @ self._objective.X.T
@@ -287,7 +288,9 @@ class RankAggregator(SavedModel):
         there is a maximum whenever the data have one.
         """
         if self._objective is None:
-            raise ValueError("the bootstrap needs the ballots, which are not saved: fit the model again")
+            raise ValueError(
+                "the bootstrap needs the ballots, which are not saved and stay on Dask: fit the model again in memory"
+            )
         rankings = self._objective.rankings
         data = rankings.weights[: self._distinct_ballots]  # a prior's follow
         drawn = np.empty((samples, len(self.items_)))
@@ -417,13 +420,22 @@ class RankAggregator(SavedModel):
         }
 
     def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
-        with np.load(folder / _ARRAYS) as arrays:
-            self.scores_ = arrays["scores"]
-            self._covariance = arrays.get("covariance")
-            if "coef" in arrays:
-                self.coef_, self.coef_standard_errors_ = arrays["coef"], arrays["coef_standard_errors"]
+        with regular_file(folder / _ARRAYS).open("rb") as file:
+            arrays = parse_arrays(file)
+        self.items_, self.dropped_items_ = field(state, "items", list), field(state, "dropped_items", list)
+        check_names(self.items_)
+        n = len(self.items_)
+        shapes = {"scores": (n,), "covariance": (n, n), "coef": (getattr(self, "n_features_in_", None),)}
+        shapes["coef_standard_errors"] = shapes["coef"]
+        for name, array in arrays.items():
+            if array.shape != shapes[name] or array.dtype != np.float64:
+                raise ValueError(f"{name} must be float64 of shape {shapes[name]}, got {array.dtype} of {array.shape}")
+        self.scores_ = arrays["scores"]
+        check_finite("scores", self.scores_)
+        self._covariance = arrays.get("covariance")
+        if "coef" in arrays:
+            self.coef_, self.coef_standard_errors_ = arrays["coef"], arrays["coef_standard_errors"]
         self._objective = None
-        self.items_, self.dropped_items_ = state["items"], state["dropped_items"]
         for name in _FACTS:
             setattr(self, f"{name}_", state[name])
 

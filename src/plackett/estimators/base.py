@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix
 from sklearn.utils.validation import validate_data
 
+from plackett.cluster import is_spread
 from plackett.data.containers import Ballots, MultilabelData, RankingData
 from plackett.estimators.saved import SavedModel
 from plackett.lists import IntArray, Lists, make_lists
@@ -71,6 +72,21 @@ def _list_weights(sample_weight: Any, lists: Lists) -> npt.NDArray[np.float64]:
     return firsts
 
 
+def evaluation_sets(eval_set: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names of evaluation sets, and X, y and qid of each."""
+    if eval_set is None:
+        return
+    several = isinstance(eval_set, list)
+    for number, one in enumerate(eval_set if several else [eval_set]):
+        name = f"valid_{number}" if several and len(eval_set) > 1 else "valid"
+        if isinstance(one, RankingData):
+            yield name, {"X": one, "y": None}
+        elif isinstance(one, tuple) and len(one) in (2, 3):
+            yield name, dict(zip(("X", "y", "qid"), one, strict=False))
+        else:
+            raise ValueError(f"eval_set must be RankingData, (X, y, qid) or a list of them, got {type(one).__name__}")
+
+
 class BaseRanker(SavedModel):
     """A model that gives every row a score; higher is better."""
 
@@ -84,6 +100,11 @@ class BaseRanker(SavedModel):
 
     def _split_query(self, X: Any, qid: Any) -> tuple[Any, Any]:
         """Features and qid; the latter from the column named `query_column`."""
+        if is_spread(X):
+            raise ValueError(
+                f"X must be in memory, got a Dask {type(X).__name__}: only fit and predict of BoostedRanker take one, "
+                "and plackett.evaluation.evaluate its scores"
+            )
         if self.query_column is None:
             return X, qid
         if not is_frame(X):
@@ -132,19 +153,8 @@ class BaseRanker(SavedModel):
 
     def _evaluation_rows(self, eval_set: Any) -> Iterator[tuple[str, ListedRows]]:
         """Names and rows of evaluation sets, however they are given."""
-        if eval_set is None:
-            return
-        several = isinstance(eval_set, list)
-        for number, one in enumerate(eval_set if several else [eval_set]):
-            name = f"valid_{number}" if several and len(eval_set) > 1 else "valid"
-            if isinstance(one, RankingData):
-                yield name, self._rows(one, None)
-            elif isinstance(one, tuple) and len(one) in (2, 3):
-                yield name, self._rows(one[0], one[1], one[2] if len(one) == 3 else None)
-            else:
-                raise ValueError(
-                    f"eval_set must be RankingData, (X, y, qid) or a list of them, got {type(one).__name__}"
-                )
+        for name, arguments in evaluation_sets(eval_set):
+            yield name, self._rows(**arguments)
 
     # What follows from scores
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,6 +15,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from plackett.boosted.checkpoints import Checkpoint
+from plackett.boosted.model_text import check_model_text
 from plackett.boosted.objectives import (
     LIGHTGBM_OBJECTIVES,
     MCRANK,
@@ -20,10 +24,19 @@ from plackett.boosted.objectives import (
     is_ours,
     make_objective,
 )
-from plackett.boosted.training import Boosting, LabelledRows, Settings, import_lightgbm
+from plackett.boosted.training import (
+    Boosting,
+    LabelledRows,
+    Machine,
+    Settings,
+    has_no_tree,
+    import_lightgbm,
+    read_booster,
+)
+from plackett.cluster import is_spread, map_rows
 from plackett.errors import DataError
-from plackett.estimators.base import BaseRanker, ListedRows
-from plackett.estimators.saved import hash_of
+from plackett.estimators.base import BaseRanker, ListedRows, evaluation_sets
+from plackett.estimators.saved import field, hash_of
 from plackett.fingerprint import fingerprint
 
 _MODEL = "model.txt"
@@ -140,6 +153,7 @@ class BoostedRanker(BaseRanker):
         callbacks: Sequence[Any] = (),
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 50,
+        client: Any = None,
     ) -> Self:
         """Fit to rows with labels.
 
@@ -153,23 +167,58 @@ class BoostedRanker(BaseRanker):
             callbacks: LightGBM's callbacks, or functions of their kind.
             checkpoint: a file to keep the state in, every `checkpoint_every` rounds; if it exists, the training is
                 taken up from there.
+            client: train on the workers of a Dask cluster: a `distributed.Client`, or the address of its scheduler.
+                The default one where X is a Dask array or DataFrame (docs/dask.md).
         """
+        check_objective(self.objective)
+        if client is not None or is_spread(X):
+            from plackett.cluster.boosted import fit_on_workers
+
+            if callbacks or checkpoint is not None:
+                raise ValueError("callbacks and checkpoint must not be given on Dask: continue a model by init_model")
+            data = {"X": X, "y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
+            fitted = fit_on_workers(self, client, data, list(evaluation_sets(eval_set)), _booster_of(init_model))
+            for name, value in fitted.items():
+                setattr(self, name, value)
+        else:
+            rows = self._rows(X, y, qid, group, sample_weight, reset=True)
+            if len(rows.labels) < 2:
+                raise ValueError(f"X must hold at least two rows, got {len(rows.labels)}: 1 sample cannot be ranked")
+            train = _labelled(rows, "train")
+            evaluation = [_labelled(part, set_name) for set_name, part in self._evaluation_rows(eval_set)]
+            state = None
+            if checkpoint is not None:
+                state = Checkpoint(checkpoint, checkpoint_every, self._fingerprint(train, evaluation))
+            self._grow(train, evaluation, _booster_of(init_model), Machine(), callbacks, state)
+        if has_no_tree(self.booster_):
+            warnings.warn(
+                "no tree could be grown: lists without a preference, or too few rows for min_child_samples",
+                stacklevel=2,
+            )
+        return self
+
+    def _grow(
+        self,
+        train: LabelledRows,
+        evaluation: Sequence[LabelledRows],
+        init_model: Any,
+        machine: Machine,
+        callbacks: Sequence[Any] = (),
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        """Fit to the rows of one machine."""
         name = check_objective(self.objective)
-        rows = self._rows(X, y, qid, group, sample_weight, reset=True)
-        if len(rows.labels) < 2:
-            raise ValueError(f"X must hold at least two rows, got {len(rows.labels)}: 1 sample cannot be ranked")
-        train = _labelled(rows, "train")
-        evaluation = [_labelled(part, set_name) for set_name, part in self._evaluation_rows(eval_set)]
         if self.early_stopping_rounds is not None and not evaluation:
             raise ValueError("early_stopping_rounds needs an eval_set, got none")
         seed = 0 if self.random_state is None else int(self.random_state)
         objective = None
         if is_ours(name):
-            objective = make_objective(name, train.labels, train.offsets, train.weights, **self._options(name, seed))
+            options = self._options(name, seed, machine)
+            objective = make_objective(name, train.labels, train.offsets, train.weights, **options)
         newton = self._uses_newton(name, objective)
-        self.gains_ = self._gains(name, train.labels)
+        self.gains_ = self._gains(name, train.labels, machine)
         settings = Settings(
-            params=self._parameters(name, objective, newton, seed),
+            params=machine.params | self._parameters(name, objective, newton, seed),
             rounds=self.n_estimators,
             newton=newton,
             metrics=[self.eval_metric] if isinstance(self.eval_metric, str) else list(self.eval_metric),
@@ -178,31 +227,29 @@ class BoostedRanker(BaseRanker):
             callbacks=callbacks,
             show_progress=self.progress,
             seed=seed,
+            machine=machine,
         )
-        options: dict[str, Any] = {"params": settings.params}
+        dataset_options: dict[str, Any] = {"params": settings.params}
         if self.categorical_features is not None:
-            options["categorical_feature"] = list(self.categorical_features)
-        boosting = Boosting(train, evaluation, objective, settings, options)
-        state = None
-        if checkpoint is not None:
-            state = Checkpoint(checkpoint, checkpoint_every, self._fingerprint(train, evaluation))
+            dataset_options["categorical_feature"] = list(self.categorical_features)
+        boosting = Boosting(train, evaluation, objective, settings, machine.dataset_options(dataset_options))
         try:
-            trained = boosting.run(init_model=_booster_of(init_model), checkpoint=state)
+            with machine.connected():
+                trained = boosting.run(init_model=init_model, checkpoint=checkpoint)
         except import_lightgbm().basic.LightGBMError as error:
             raise ValueError(f"LightGBM refuses the data or the parameters: {error}") from error
         self.booster_ = trained.booster
         self.evals_result_ = trained.history
         self.best_iteration_ = trained.best_round
-        return self
 
-    def _options(self, name: str, seed: int) -> dict[str, Any]:
+    def _options(self, name: str, seed: int, machine: Machine) -> dict[str, Any]:
         """Options of the objective: those that were set, in so far as it knows them."""
         given = {"top": self.top, "tier_weights": self.tier_weights}
         options = {key: value for key, value in given.items() if value is not None}
         if name == "plrank":
-            options |= {"n_permutations": self.n_permutations, "random_state": seed}
+            options |= {"n_permutations": self.n_permutations, "random_state": machine.row_draws(seed)}
         elif name not in OBJECTIVES:
-            options["random_state"] = seed
+            options["random_state"] = seed + machine.rank
         return options | (self.objective_options or {})
 
     def _uses_newton(self, name: str, objective: Any) -> bool:
@@ -247,15 +294,17 @@ class BoostedRanker(BaseRanker):
                 params["num_class"] = len(self.gains_ or [])
         return params | (self.lightgbm_params or {})
 
-    def _gains(self, name: str, labels: npt.NDArray[np.float64]) -> list[float] | None:
+    def _gains(self, name: str, labels: npt.NDArray[np.float64], machine: Machine) -> list[float] | None:
         """mcrank: the gain 2^grade - 1 of each class."""
         if name != MCRANK:
             return None
         if labels.size == 0 or labels.min() < 0 or labels.max() > 60 or (labels != np.floor(labels)).any():
             raise ValueError("y must hold whole grades from 0 to 60 for the objective 'mcrank'")
-        if labels.max() == 0:
+        counts = machine.total(np.bincount(labels.astype(np.int64), minlength=61).astype(np.float64))
+        highest = int(np.flatnonzero(counts).max())
+        if highest == 0:
             raise ValueError("y must hold at least two grades for the objective 'mcrank', got 0 alone")
-        return [float(2.0**grade - 1.0) for grade in range(int(labels.max()) + 1)]
+        return [float(2.0**grade - 1.0) for grade in range(highest + 1)]
 
     def _to_scores(self, predictions: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Predictions of the trees as scores: themselves, or the expected gain of mcrank's classes."""
@@ -283,19 +332,25 @@ class BoostedRanker(BaseRanker):
     def _has_query(self, X: Any) -> bool:
         return self.query_column is not None and self.query_column in getattr(X, "columns", ())
 
-    def predict(
-        self, X: Any, *, contributions: bool = False, num_iteration: int | None = None
-    ) -> npt.NDArray[np.float64]:
+    def predict(self, X: Any, *, contributions: bool = False, num_iteration: int | None = None) -> Any:
         """The scores of rows; with `contributions` what each feature adds to them (SHAP values), the constant last.
 
-        `num_iteration` trees are used; None: up to the best round if there was early stopping, else all.
+        `num_iteration` trees are used; None: up to the best round if there was early stopping, else all. Of a Dask
+        array or DataFrame the scores are a Dask array.
         """
+        check_is_fitted(self, "booster_")
+        if is_spread(X):
+            predict = partial(self.predict, contributions=contributions, num_iteration=num_iteration)
+            return map_rows(predict, X, self.n_features_in_ + 1 if contributions else None)
         features = self._check_predict(X)
         rounds = self._iterations(num_iteration)
         if contributions:
             if self.gains_ is not None:
                 raise ValueError("contributions are not defined for the objective 'mcrank'")
-            found = self.booster_.predict(features, num_iteration=rounds, pred_contrib=True)
+            try:
+                found = self.booster_.predict(features, num_iteration=rounds, pred_contrib=True)
+            except import_lightgbm().basic.LightGBMError as error:  # of linear trees
+                raise ValueError(f"contributions are not to be had of this model: {error}") from error
             return np.asarray(found.toarray() if hasattr(found, "toarray") else found)
         raw = self.gains_ is None
         return self._to_scores(np.asarray(self.booster_.predict(features, num_iteration=rounds, raw_score=raw)))
@@ -326,26 +381,36 @@ class BoostedRanker(BaseRanker):
         return gain / gain.sum() if gain.sum() > 0 else gain
 
     def _save_state(self, folder: Path) -> dict[str, Any]:
-        self.booster_.save_model(str(folder / _MODEL), num_iteration=-1)
+        path = folder / _MODEL
+        text = self.booster_.model_to_string(num_iteration=-1)
+        check_model_text(text, "the trained model")  # so that what is written can be read
+        path.write_bytes(text.encode())
         return {
-            "sha256": hash_of(folder / _MODEL),
+            "sha256": hash_of(path),
             "best_iteration": self.best_iteration_,
             "evals_result": self.evals_result_,
             "gains": self.gains_,
         }
 
     def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
-        # LightGBM does not survive every kind of damage: it is given only what was written.
-        if hash_of(folder / _MODEL) != state["sha256"]:
+        path = folder / _MODEL
+        if hash_of(path) != state["sha256"]:
             raise DataError(
                 "the trees are not those that were saved: cut off, changed, or of another model",
-                file=str(folder / _MODEL),
+                file=str(path),
                 remedy="Write the model anew",
             )
-        self.booster_ = import_lightgbm().Booster(model_file=str(folder / _MODEL))
-        self.best_iteration_ = state["best_iteration"]
-        self.evals_result_ = state["evals_result"]
-        self.gains_ = state["gains"]
+        self.booster_ = read_booster(path.read_bytes().decode(), str(path))
+        self.best_iteration_ = field(state, "best_iteration", int, NoneType)
+        self.evals_result_ = field(state, "evals_result", dict)
+        self.gains_ = field(state, "gains", list, NoneType)
+        classes = self.booster_.num_model_per_iteration()
+        if self.gains_ is not None and (len(self.gains_) != classes or {type(x) for x in self.gains_} != {float}):
+            raise ValueError(f"gains must hold a number for each of {classes} classes")
+        if self.booster_.num_feature() != self.n_features_in_:
+            raise ValueError(f"trees of {self.booster_.num_feature()} features, expected {self.n_features_in_}")
+        if self.best_iteration_ is not None and not 0 <= self.best_iteration_ <= self.booster_.current_iteration():
+            raise ValueError(f"best_iteration must number one of the rounds, got {self.best_iteration_}")
 
 
 def _labelled(rows: ListedRows, name: str) -> LabelledRows:

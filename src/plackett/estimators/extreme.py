@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -21,11 +23,14 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from plackett.losses.sharded import Shard
+
 OBJECTIVES = ("partition", "lower_bound", "ranknet", "ranksvm", "logistic")
 """Objectives that need only the labels a row has. Others of `plackett.losses` go through a table of rows x labels."""
 
 SCALINGS = ("auto", "norm", "tfidf", "standard", "none")
 _FUSED = ("partition", "lower_bound")
+_SHARDED = (*_FUSED, "logistic")
 _ROWS_AT_ONCE = 1024
 _SCORES_HELD = 1 << 24  # beyond, the output layer and the loss are fused
 _FEATURES_WITH_DENSE_GRADIENTS = 20_000
@@ -51,6 +56,9 @@ class ExtremeClassifier(NeuralEstimator):
         negatives: how many labels to draw for each batch, with replacement, to stand for all that its rows do not have;
             None: all of them, exactly.
         negative_power: labels are drawn in proportion to (count + 1) to this power; 0: evenly.
+        label_shards: how many processes share the output layer, each with its part of the labels, for objectives
+            partition, lower_bound and logistic; inside a process group whose number of processes it divides. `fit`,
+            `predict_top`, `predict`, `score` and `save` are then called by all processes alike (docs/distributed.md).
         propensity: 1 learns scores for the propensity-scored metrics: labels are missing at random with the
             propensities of Jain et al. (2016), and the model is fitted to what is seen by adding log propensity to the
             scores in training. 0: scores for what is seen. Between: in between.
@@ -69,6 +77,7 @@ class ExtremeClassifier(NeuralEstimator):
 
     networks_: list[Any]
     defaults_with_validation: ClassVar[dict[str, Any]] = {"early_stopping_rounds": 5}
+    not_saved: ClassVar[tuple[str, ...]] = ("label_shards",)
 
     def __init__(
         self,
@@ -83,6 +92,7 @@ class ExtremeClassifier(NeuralEstimator):
         input_scale: float = 16.0,
         negatives: int | None = None,
         negative_power: float = 0.0,
+        label_shards: int = 1,
         propensity: float = 0.0,
         sparse_gradients: Any = "auto",
         optimizer: str = "adamw",
@@ -114,6 +124,7 @@ class ExtremeClassifier(NeuralEstimator):
         self.input_scale = input_scale
         self.negatives = negatives
         self.negative_power = negative_power
+        self.label_shards = label_shards
         self.propensity = propensity
         self.sparse_gradients = sparse_gradients
         self.optimizer = optimizer
@@ -193,6 +204,13 @@ class ExtremeClassifier(NeuralEstimator):
                 raise ValueError(f"negatives go with the objectives {', '.join(_FUSED)}, got {self.objective!r}")
             if not self.hidden_sizes:
                 raise ValueError("negatives need a hidden layer, got hidden_sizes=()")
+        if check_positive("label_shards", self.label_shards) > 1:
+            if self.objective not in _SHARDED:
+                raise ValueError(f"label_shards go with the objectives {', '.join(_SHARDED)}, got {self.objective!r}")
+            if not self.hidden_sizes:
+                raise ValueError("label_shards need a hidden layer, got hidden_sizes=()")
+            if self.precision == "float16":  # each shard would scale its gradients by itself
+                raise ValueError("label_shards go with the precisions float32 and bfloat16, got 'float16'")
         for name in ("negative_power", "propensity"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not np.isfinite(value):
@@ -236,9 +254,10 @@ class ExtremeClassifier(NeuralEstimator):
             resume: take the training up from there if there is something; else begin anew.
         """
         torch = import_torch("ExtremeClassifier")
-        from plackett.training import seeded
+        from plackett.training import Workers, seeded
 
         objective, options = self._objective()
+        self._workers = Workers(self.label_shards)
         check_positive("batch_size", self.batch_size)
         rows, labels = self._data(X, Y, reset=True)
         self.n_labels_ = int(labels.shape[1])
@@ -258,6 +277,8 @@ class ExtremeClassifier(NeuralEstimator):
         shift = None
         if inverse is not None and self.propensity != 0:
             shift = torch.from_numpy(-float(self.propensity) * np.log(inverse)).float().to(device)
+            shard = self._shard()
+            shift = shift[shard.first : shard.last]
         train = _Rows(self._scaled(rows), labels, weights, device)
         parts = {
             name: _Rows(self._scaled(x), y, np.ones(len(y.indptr) - 1), device) for name, (x, y) in evaluation.items()
@@ -280,6 +301,7 @@ class ExtremeClassifier(NeuralEstimator):
             checkpoint_every=checkpoint_every,
             resume=resume,
             callbacks=callbacks,
+            workers=self._workers,
         )
         return self
 
@@ -302,6 +324,11 @@ class ExtremeClassifier(NeuralEstimator):
             return self.scaling_.apply_to(X.toarray() if is_sparse(X) else X)
         return self.scaling_.apply_to(X if is_sparse(X) else csr_array(X))
 
+    def _shard(self) -> Shard:
+        """The labels that this process holds."""
+        found: Shard = self._workers.shard(self.n_labels_)
+        return found
+
     def _make_network(self) -> nn.Module:
         from plackett.networks import ExtremeNetwork
 
@@ -318,6 +345,7 @@ class ExtremeClassifier(NeuralEstimator):
             input_dropout=self.input_dropout,
             hidden_dropout=self.hidden_dropout,
             sparse_gradient=bool(sparse),
+            shard=self._shard(),
         )
         if self.negatives is not None and network.output is not None:
             network.output.sparse_gradient = True  # type: ignore[assignment]
@@ -347,7 +375,8 @@ class ExtremeClassifier(NeuralEstimator):
         labels, scores = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
         with torch.no_grad():
             for block in self._blocks(X):
-                found, values = top_columns([_output_layer(network, block) for network in self.networks_], k)
+                layers = [_output_layer(network, block) for network in self.networks_]
+                found, values = top_columns(layers, k, self.networks_[0].shard)
                 labels.append(found.cpu().numpy())
                 scores.append(values.float().cpu().numpy())
         return np.concatenate(labels), np.concatenate(scores)
@@ -382,9 +411,50 @@ class ExtremeClassifier(NeuralEstimator):
 
         Input "features", float32 (rows, features), dense; output "scores", float32 (rows, labels).
         """
+        if self._workers.shards > 1:
+            raise ValueError("export_onnx needs the whole model in one process: save it, and load it without shards")
         self._export(path, lambda network, x: network.scores(x))
 
     # Models on disk
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as a folder: whole, or not at all. With label_shards all processes call this together.
+
+        What is written does not depend on them: `load(path)` gives the whole model, `load(path, label_shards=2)` in two
+        processes half of the labels to each.
+        """
+        check_is_fitted(self, "networks_")
+        if self._workers.shards == 1:
+            super().save(path)
+            return
+        from plackett.training.shards import write_together
+
+        name = self._workers.from_first(lambda: _beside(Path(path)))
+        write_together(name, self._tensors(), {}, self._shards(len(self.networks_)), self._workers)
+        self._written = name
+        try:
+            self._workers.from_first(lambda: self._workers.is_first and super(ExtremeClassifier, self).save(path))
+        finally:
+            del self._written
+            name.unlink(missing_ok=True)
+
+    def _write_weights(self, path: Path) -> None:
+        if self._workers.shards == 1:
+            super()._write_weights(path)
+        else:
+            self._written.rename(path)
+
+    def _shards(self, members: int) -> dict[str, Shard]:
+        if self._workers.shards == 1:
+            return {}
+        return {f"{member}.output.{part}": self._shard() for member in range(members) for part in ("weight", "bias")}
+
+    def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
+        import_torch("ExtremeClassifier")
+        from plackett.training import Workers
+
+        self._workers = Workers(self.label_shards)
+        super()._load_state(folder, state)
 
     def _other_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         from plackett.training.checkpoints import with_prefix
@@ -393,11 +463,21 @@ class ExtremeClassifier(NeuralEstimator):
         return with_prefix("scaling", self.scaling_.state_dict()), about
 
     def _set_other_state(self, tensors: dict[str, Any], about: dict[str, Any]) -> None:
+        import torch
+
+        from plackett.networks import set_weights
         from plackett.training.checkpoints import under
 
-        self.n_labels_ = about["labels"]
-        self.scaling_ = self._make_scaling(about["scaling"], about["features"])
-        self.scaling_.load_state_dict(under("scaling", tensors))
+        self.n_labels_ = check_positive("labels", about["labels"])
+        with torch.device("meta"):
+            self.scaling_ = self._make_scaling(about["scaling"], about["features"])
+        set_weights(self.scaling_, under("scaling", tensors))
+
+
+def _beside(path: Path) -> Path:
+    """A file to write to, that will be moved into the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.weights")
 
 
 def is_sparse(X: Any) -> bool:
@@ -529,10 +609,12 @@ class _WideLoss:
 
     def __init__(self, name: str, options: dict[str, Any], shift: Tensor | None, sampler: _Sampler | None) -> None:
         from plackett import losses
+        from plackett.losses import sharded
 
         self._name, self._options, self._shift, self._sampler = name, options, shift, sampler
         self._sparse = getattr(losses, f"sparse_{name}_loss", None)
         self._linear = getattr(losses, f"linear_{name}_loss", None)
+        self._sharded = getattr(sharded, f"sharded_{name}_loss", None)
         self._of_lists = losses.LOSSES.get(name)
         self._takes_grades = name in _FUSED
 
@@ -542,6 +624,8 @@ class _WideLoss:
         common = {"weights": weights, "reduction": "sum", **self._options}
         if self._sampler is not None:
             return self._sampled(network, hidden, labels, generator, common)
+        if network.shard.count > 1:
+            return self._in_shards(network, hidden, labels, common)
         if network.output is not None and self._linear is not None and hidden.shape[0] * labels.count > _SCORES_HELD:
             weight, bias = network.output.weight, self._shifted(network.output.bias)
             total: Tensor = self._linear(
@@ -557,6 +641,17 @@ class _WideLoss:
 
     def _shifted(self, scores: Tensor) -> Tensor:
         return scores if self._shift is None else scores + self._shift
+
+    def _in_shards(self, network: Any, hidden: Tensor, labels: _Labels, common: dict[str, Any]) -> Tensor:
+        if labels.grades is not None and not self._takes_grades:
+            raise ValueError(f"Y must not carry different grades for the objective {self._name!r}")
+        grades = {"labels": labels.grades} if self._takes_grades else {}
+        weight, bias = network.output.weight, self._shifted(network.output.bias)
+        total: Tensor = self._sharded(  # type: ignore[misc]
+            hidden, weight.to(hidden.dtype), bias.to(hidden.dtype), labels.indices, labels.offsets, network.shard,
+            **grades, **common,
+        )  # fmt: skip
+        return total
 
     def _by_table(self, scores: Tensor, labels: _Labels, generator: torch.Generator, common: dict[str, Any]) -> Tensor:
         import torch
@@ -577,8 +672,16 @@ class _WideLoss:
         columns, log_expected = self._sampler.draw(generator)  # type: ignore[union-attr]
         own = torch.from_numpy(labels.indices).to(columns.device)
         used, places = torch.unique(torch.cat([own, columns]), return_inverse=True)
-        weight = torch.nn.functional.embedding(used, network.output.weight, sparse=True)
-        bias = self._shifted(network.output.bias)[used]
+        shard = network.shard
+        if shard.count > 1:
+            used = used[(used >= shard.first) & (used < shard.last)]
+        weight = torch.nn.functional.embedding(used - shard.first, network.output.weight, sparse=True)
+        bias = self._shifted(network.output.bias)[used - shard.first]
+        if shard.count > 1:
+            return self._sharded(  # type: ignore[misc]
+                hidden.float(), weight, bias, labels.indices, labels.offsets, shard, labels=labels.grades,
+                negatives=(columns, log_expected), held=used.cpu().numpy(), **common,
+            )  # fmt: skip
         total: Tensor = self._linear(  # type: ignore[misc]
             hidden.float(), weight, bias, places[: len(own)], labels.offsets, labels=labels.grades,
             negatives=(places[len(own) :], log_expected), **common,
@@ -650,7 +753,7 @@ class _Measure:
                 block, labels = rows.batch(np.arange(first, min(first + _ROWS_AT_ONCE, count)))
                 if self._is_multilabel:
                     k = min(self._k, labels.count)
-                    top = top_columns([_output_layer(network, block)], k)[0].cpu().numpy()
+                    top = top_columns([_output_layer(network, block)], k, network.shard)[0].cpu().numpy()
                     results.append(np.pad(top, ((0, 0), (0, self._k - k)), constant_values=-1))  # -1: no more
                 else:
                     scores = network.scores(block).float().cpu().numpy()

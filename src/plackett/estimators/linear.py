@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from plackett.boosted.objectives import LOSS_OBJECTIVES
+from plackett.data.stored import parse_array, regular_file
 from plackett.errors import DataError
 from plackett.estimators.base import BaseRanker, ListedRows, is_frame
 from plackett.linear.features import scaled_features
@@ -66,13 +67,13 @@ class LinearModel(BaseRanker):
         return {name: {metric: metric_of(metric, rows, rows.X @ coef) for metric in names} for name, rows in parts}
 
     def _read_array(self, path: Path, shape: tuple[int, ...]) -> Floats:
-        """An array that `np.save` wrote. Mapped first, so that a false header cannot ask for memory."""
+        """An array that `np.save` wrote."""
         try:
-            found = np.load(path, mmap_mode="r", allow_pickle=False)
+            found = parse_array(regular_file(path).read_bytes())
             if found.shape == shape and found.dtype == np.float64:
-                return np.array(found)
+                return found
             problem = f"an array of {found.dtype} and shape {found.shape}, expected float64 and {shape}"
-        except (ValueError, EOFError, OSError) as error:
+        except (ValueError, OSError) as error:
             problem = f"not a readable array ({error})"
         raise DataError(problem, file=str(path), remedy="Write the model anew")
 

@@ -283,11 +283,11 @@ class NeuralRanker(NeuralEstimator, BaseRanker):
     def _other_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         from plackett.training.checkpoints import with_prefix
 
-        about = {"features": self.scaling_.n_features, "own_network": self.network is not None}
+        about = {"features": self.scaling_.n_features, "own_network": self._is_own}
         return with_prefix("scaling", self.scaling_.state_dict()), about
 
     def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
-        if state["about"]["own_network"] and self.network is None:
+        if state["about"]["own_network"] and not self._is_own:
             raise DataError(
                 "the model has a network of your own, which is not stored",
                 file=str(folder),
@@ -296,10 +296,13 @@ class NeuralRanker(NeuralEstimator, BaseRanker):
         super()._load_state(folder, state)
 
     def _set_other_state(self, tensors: dict[str, Any], about: dict[str, Any]) -> None:
+        import torch
+
         from plackett.networks import FeatureScaling
         from plackett.training.checkpoints import under
 
-        scaling = FeatureScaling(about["features"], self.scaling, self.missing)
+        with torch.device("meta"):
+            scaling = FeatureScaling(about["features"], self.scaling, self.missing)
         self.scaling_ = scaling.restore(under("scaling", tensors))
 
 

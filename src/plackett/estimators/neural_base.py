@@ -9,7 +9,7 @@ import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from plackett.errors import DataError, MissingDependencyError
-from plackett.estimators.saved import SavedModel, hash_of
+from plackett.estimators.saved import SavedModel, field, hash_of
 from plackett.fingerprint import fingerprint
 from plackett.lists import check_positive
 
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from plackett.training import History
+    from plackett.losses.sharded import Shard
+    from plackett.training import History, Workers
 
 _WEIGHTS = "weights.safetensors"
 _SET_BY_TRAINING = {
     "scores", "labels", "indices", "offsets", "where", "weights", "reduction", "generator", "negatives",
 }  # fmt: skip
 # Parameters that do not change what is learned: a checkpoint may be taken up with others.
-_FREE_PARAMETERS = ("progress", "device", "compile", "n_jobs")
+_FREE_PARAMETERS = ("progress", "device", "compile", "n_jobs", "label_shards")
 
 
 def import_torch(what: str) -> Any:
@@ -82,6 +83,7 @@ class NeuralEstimator(SavedModel):
     optimizer_options: dict[str, Any] | None
     random_state: int | None
     progress: bool
+    hidden_sizes: Sequence[int]
 
     networks_: list[nn.Module]
     scaling_: Any
@@ -136,6 +138,7 @@ class NeuralEstimator(SavedModel):
         checkpoint_every: float,
         resume: bool,
         callbacks: Sequence[Any],
+        workers: Workers | None = None,
     ) -> None:
         from plackett.training import Settings, train_members
         from plackett.training.search import check_rates
@@ -173,6 +176,7 @@ class NeuralEstimator(SavedModel):
             of="" if checkpoint is None else fingerprint([parameters, *data]),
             resume=resume,
             callbacks=callbacks,
+            workers=workers,
         )
         self.networks_ = trained.networks
         self.history_ = trained.history
@@ -180,6 +184,11 @@ class NeuralEstimator(SavedModel):
         self.learning_rate_ = trained.rate
 
     # Models on disk
+
+    @property
+    def _is_own(self) -> bool:
+        """Whether the network is the user's, who knows its size."""
+        return getattr(self, "network", None) is not None
 
     @abstractmethod
     def _make_network(self) -> nn.Module:
@@ -193,13 +202,26 @@ class NeuralEstimator(SavedModel):
     def _set_other_state(self, tensors: dict[str, Any], about: dict[str, Any]) -> None:
         """Read it back."""
 
-    def _save_state(self, folder: Path) -> dict[str, Any]:
-        from plackett.training.checkpoints import with_prefix, write_tensors
+    def _shards(self, members: int) -> dict[str, Shard]:  # noqa: ARG002 (for those that have some)
+        """The tensors on disk of which this process holds some rows only."""
+        return {}
 
-        tensors, about = self._other_state()
+    def _tensors(self) -> dict[str, Any]:
+        from plackett.training.checkpoints import with_prefix
+
+        tensors, _ = self._other_state()
         for number, network in enumerate(self.networks_):
             tensors |= with_prefix(str(number), network.state_dict())
-        write_tensors(folder / _WEIGHTS, tensors, {})
+        return tensors
+
+    def _write_weights(self, path: Path) -> None:
+        from plackett.training.checkpoints import write_tensors
+
+        write_tensors(path, self._tensors(), {})
+
+    def _save_state(self, folder: Path) -> dict[str, Any]:
+        _, about = self._other_state()
+        self._write_weights(folder / _WEIGHTS)
         return {
             "sha256": hash_of(folder / _WEIGHTS),
             "members": len(self.networks_),
@@ -211,27 +233,37 @@ class NeuralEstimator(SavedModel):
         }
 
     def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
-        import_torch(type(self).__name__)
+        torch = import_torch(type(self).__name__)
+        from plackett.networks import set_weights
         from plackett.training import History
         from plackett.training.checkpoints import read_tensors, under
+        from plackett.training.shards import take
 
         path = folder / _WEIGHTS
-        if not path.is_file() or hash_of(path) != state["sha256"]:
+        if not path.exists() or hash_of(path) != state["sha256"]:
             raise DataError(
                 "the weights are not those that were saved: cut off, changed, or of another model",
                 file=str(path),
                 remedy="Write the model anew",
             )
         tensors, _ = read_tensors(path)
-        device = self._device()
+        device, about = self._device(), field(state, "about", dict)
         self.networks_ = []
         try:
-            self._set_other_state(tensors, state["about"])
+            if about["features"] != self.n_features_in_:
+                raise ValueError(f"features must be {self.n_features_in_}, got {about['features']!r}")
+            # Each layer has tensors: more of them would be made for nothing.
+            layers = len(self.hidden_sizes) + getattr(self, "attention_layers", 0)
+            if not 1 <= field(state, "members", int) <= len(tensors) or layers > len(tensors):
+                raise ValueError(f"{state['members']} networks of {layers} layers from {len(tensors)} tensors")
+            self._set_other_state(tensors, about)
+            tensors = take(tensors, self._shards(state["members"]))
             for number in range(state["members"]):
-                network = self._make_network()
-                network.load_state_dict(under(str(number), tensors))
+                with nullcontext() if self._is_own else torch.device("meta"):
+                    network = self._make_network()
+                set_weights(network, under(str(number), tensors))
                 self.networks_.append(network.to(device).eval())
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, TypeError, OverflowError) as error:
             raise DataError(f"the weights do not fit the description ({error})", file=str(path)) from error
         self.history_ = History(
             [{name: np.nan if v is None else v for name, v in row.items()} for row in state["history"]]

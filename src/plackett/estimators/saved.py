@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import hashlib
 import json
 import os
 import secrets
 import shutil
+import sys
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import NoneType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,10 +22,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 import plackett
+from plackett.data.stored import parse_json, regular_file
 from plackett.errors import DataError
 
 _FORMAT = 1
+_LARGEST_DESCRIPTION = 1 << 26  # bytes: Python takes some twenty times as many for what they can say
 DESCRIPTION = "plackett.json"
+_UNREADABLE = (
+    LookupError, TypeError, ValueError, AttributeError, OSError, ArithmeticError, RuntimeError, MemoryError,
+)  # fmt: skip
 
 
 class SavedModel(BaseEstimator):
@@ -29,6 +38,8 @@ class SavedModel(BaseEstimator):
 
     defaults_with_validation: ClassVar[dict[str, Any]] = {}
     """Parameters that make sense where there are validation data: the command line sets them."""
+    not_saved: ClassVar[tuple[str, ...]] = ()
+    """Parameters that are about the processes at hand, not about the model."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as a folder: whole, or not at all."""
@@ -37,13 +48,20 @@ class SavedModel(BaseEstimator):
             "format": _FORMAT,
             "class": type(self).__name__,
             "plackett": plackett.__version__,
-            "parameters": {name: _plain(value) for name, value in self.get_params(deep=False).items()},
+            "parameters": {
+                name: _plain(value) for name, value in self.get_params(deep=False).items() if name not in self.not_saved
+            },
             "n_features_in": getattr(self, "n_features_in_", None),
             "feature_names_in": list(getattr(self, "feature_names_in_", [])) or None,
         }
         with new_folder(Path(path)) as folder:
             description["state"] = self._save_state(folder)
-            (folder / DESCRIPTION).write_text(json.dumps(description, indent=1, allow_nan=False) + "\n")
+            text = json.dumps(description, indent=1, allow_nan=False) + "\n"
+            if len(text) > _LARGEST_DESCRIPTION:
+                raise ValueError(
+                    f"the description of a model may have {_LARGEST_DESCRIPTION:,} bytes, got {len(text):,}"
+                )
+            (folder / DESCRIPTION).write_text(text)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **parameters: Any) -> Self:
@@ -61,15 +79,19 @@ class SavedModel(BaseEstimator):
                 remedy="Load it with its own class, or with the version of Plackett that wrote it",
             )
         try:
-            model = cls(**description["parameters"] | parameters)
-            if description["n_features_in"] is not None:
-                model.n_features_in_ = description["n_features_in"]
-            if description["feature_names_in"] is not None:
-                model.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
-            model._load_state(folder, description["state"])
+            model = cls(**field(description, "parameters", dict) | parameters)
+            features = field(description, "n_features_in", int, NoneType)
+            if features is not None:
+                model.n_features_in_ = features
+            names = field(description, "feature_names_in", list, NoneType)
+            if names is not None:
+                if len(names) != features or not all(isinstance(name, str) for name in names):
+                    raise ValueError(f"feature_names_in must hold {features} names")
+                model.feature_names_in_ = np.array(names, dtype=object)
+            model._load_state(folder, field(description, "state", dict))
         except DataError:
             raise
-        except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
+        except _UNREADABLE as error:
             raise DataError(f"not a readable model ({error})", file=str(folder)) from error
         return model
 
@@ -85,18 +107,32 @@ class SavedModel(BaseEstimator):
 def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What `save` wrote about a model of any class."""
     try:
-        found: dict[str, Any] = json.loads(Path(path, DESCRIPTION).read_text())
+        with regular_file(Path(path, DESCRIPTION)).open("rb") as file:
+            content = file.read(_LARGEST_DESCRIPTION + 1)
+        if len(content) > _LARGEST_DESCRIPTION:
+            raise ValueError(f"{DESCRIPTION} has more than {_LARGEST_DESCRIPTION:,} bytes")
+        found: dict[str, Any] = parse_json(content)
         if not isinstance(found, dict) or not isinstance(found.get("class"), str):
             raise ValueError("it names no class")
     except FileNotFoundError:
         raise DataError(f"no model: there is no {DESCRIPTION}", file=os.fspath(path)) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except DataError:
+        raise
+    except (OSError, ValueError) as error:
         raise DataError(f"not a readable model ({error})", file=os.fspath(path)) from error
     return found
 
 
+def field(description: dict[str, Any], name: str, *kinds: type) -> Any:
+    """What stands in a description under a name, of one of these kinds."""
+    value = description[name]
+    if type(value) not in kinds:
+        raise ValueError(f"{name} must be {' or '.join(kind.__name__ for kind in kinds)}, got {type(value).__name__}")
+    return value
+
+
 def hash_of(path: Path) -> str:
-    with path.open("rb") as file:
+    with regular_file(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -120,17 +156,40 @@ def new_folder(final: Path) -> Iterator[Path]:
     """A folder that takes its name, in place of an older one, when it is complete."""
     if final.exists() and not (final / DESCRIPTION).is_file():
         raise FileExistsError(f"{final} exists and is not a model: name another folder")
-    mark = secrets.token_hex(4)
-    temporary, old = final.with_name(f".{final.name}.{mark}.part"), final.with_name(f".{final.name}.{mark}.old")
+    temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.part")
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        if final.exists():
-            final.rename(old)
-        temporary.rename(final)
-    except BaseException:
-        if old.exists():
+        _put_in_place(temporary, final)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)  # unfinished, or the older one
+
+
+def _put_in_place(new: Path, final: Path) -> None:
+    """Give a folder its name; one that had it before gets the name of the new one."""
+    if _exchange(new, final):
+        return
+    try:
+        new.rename(final)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        if _exchange(new, final):  # another writer was faster
+            return
+        old = new.with_suffix(".old")
+        final.rename(old)
+        try:
+            new.rename(final)
+        except OSError:
             old.rename(final)
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+            raise
+        old.rename(new)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names at a stroke, so that there is never none, and of two writers the last one wins; on Linux."""
+    if sys.platform != "linux":
+        return False
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    here, exchange = -100, 2
+    return rename is not None and rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0

@@ -12,6 +12,7 @@ each row; with `where` only the marked entries are items. weights: one per list.
     pairwise     pairs of items, metric-driven losses
     sparse       few positives among many columns
     linear       the same, fused with a linear output layer
+    sharded      the same, of an output layer whose columns several processes hold
     registry     losses by name, and as modules
     closed_form  values with gradients in closed form
     kernels      the same, compiled, for the CPU

@@ -143,7 +143,7 @@ class _Chunks:
         self._buffer = None  # not kept between forward and backward
 
 
-def _check_layer(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+def check_layer(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     check_scores(hidden, "hidden")
     check_scores(weight, "weight")
     if hidden.dim() != 2 or weight.dim() != 2 or hidden.shape[1] != weight.shape[1]:
@@ -166,12 +166,20 @@ def _own_and_rest(
     """Scores of the positives and w_R of the other columns."""
     if negatives is not None:
         return _own_and_sampled_rest(hidden, weight, bias, positives, negatives)
+    own, rest = output_layer(hidden, weight, bias, positives, chunk)
+    has_rest = torch.as_tensor(positives.has_rest, device=hidden.device)
+    check_finite("scores (hidden @ weight.T + bias)", rest[has_rest])
+    return own, rest
+
+
+def output_layer(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, positives: Positives, chunk: int | None
+) -> tuple[Tensor, Tensor]:
+    """Scores of the positives and w_R of the other columns, -inf where there is none, in chunks."""
     width = chunk if chunk is not None else max(1024, _NUMBERS_AT_ONCE // max(1, len(hidden)))
     if not isinstance(width, int) or width < 1:
         raise ValueError(f"chunk must be a whole number of at least 1, or None, got {chunk!r}")
     own, rest = _OutputLayer.apply(hidden, weight, bias, _Chunks(positives, len(weight), width, hidden))
-    has_rest = torch.as_tensor(positives.has_rest, device=hidden.device)
-    check_finite("scores (hidden @ weight.T + bias)", rest[has_rest])
     return own, rest
 
 
@@ -210,7 +218,7 @@ def linear_partition_loss(
         negatives: (columns, log expected counts): use only these columns beside the positives, see
             `plackett.losses.sparse.sampled_rest`. The loss then does not depend on the number of columns at all.
     """
-    _check_layer(hidden, weight, bias)
+    check_layer(hidden, weight, bias)
     positives = Positives(indices, offsets, labels, len(hidden), len(weight))
     own, rest = _own_and_rest(hidden, weight, bias, positives, chunk, negatives)
     return reduce_losses(-short_list_likelihood(positives, own, rest, "partition", top, tol), weights, reduction)
@@ -230,7 +238,7 @@ def linear_lower_bound_loss(
     negatives: tuple[Any, Any] | None = None,
 ) -> Tensor:
     """`sparse_lower_bound_loss` of a linear output layer; arguments as in `linear_partition_loss`."""
-    _check_layer(hidden, weight, bias)
+    check_layer(hidden, weight, bias)
     positives = Positives(indices, offsets, labels, len(hidden), len(weight))
     own, rest = _own_and_rest(hidden, weight, bias, positives, chunk, negatives)
     return reduce_losses(-short_list_likelihood(positives, own, rest, "lower_bound"), weights, reduction)

@@ -146,13 +146,24 @@ def sampled_rest(candidates: Tensor, negatives: tuple[Any, Any], positives: Posi
             f"negatives must be (columns, log expected counts) of one length, got {tuple(columns.shape)} and "
             f"{tuple(log_counts.shape)}"
         )
+    rest = log_sum_of_sample(candidates, columns, log_counts, positives)
+    check_sample(rest, positives)
+    return rest
+
+
+def check_sample(rest: Tensor, positives: Positives) -> None:
+    """An error if w_R is that of no column in a row that has columns beside its positives."""
+    if bool(((rest == -torch.inf) & torch.as_tensor(positives.has_rest, device=rest.device)).any()):
+        raise ValueError("negatives must leave every row a column that is not positive; draw more")
+
+
+def log_sum_of_sample(candidates: Tensor, columns: Tensor, log_counts: Tensor, positives: Positives) -> Tensor:
+    """What `sampled_rest` says, -inf where all of the sample are positives of the row."""
     width = positives.width
     keys = torch.as_tensor(positives.row * width + positives.columns, device=columns.device)
     rows = torch.arange(len(candidates), device=columns.device)
     is_positive = torch.isin(rows[:, None] * width + columns, keys)
-    shifted = (candidates - log_counts).masked_fill(is_positive, -torch.inf)
-    if bool((is_positive.all(1) & torch.as_tensor(positives.has_rest, device=columns.device)).any()):
-        raise ValueError("negatives must leave every row a column that is not positive; draw more")
+    shifted = (candidates - log_counts.to(candidates.dtype)).masked_fill(is_positive, -torch.inf)
     return torch.logsumexp(shifted, 1)
 
 

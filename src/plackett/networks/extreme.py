@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding_bag
 
+from plackett.losses.sharded import Shard
 from plackett.networks.ranking import ACTIVATIONS, check_share, check_sizes, make_hidden
+
+_NUMBERS_DRAWN_AT_ONCE = 1 << 22
 
 
 class SparseRows:
@@ -81,10 +85,46 @@ class SparseLinear(nn.Module):
         return product + self.bias
 
 
+class LabelLayer(nn.Linear):
+    """A linear layer to labels, or to those of a shard: then with the weights that the whole layer would begin with."""
+
+    def __init__(self, size: int, shard: Shard) -> None:
+        super().__init__(size, shard.width)
+        self.shard = shard
+        nn.init.zeros_(self.bias)
+        if not self.weight.is_meta:
+            self._draw()
+
+    def reset_parameters(self) -> None:
+        """Nothing: torch's own begins here, before the shard is known."""
+
+    @torch.no_grad()
+    def _draw(self) -> None:
+        """As torch does for the whole layer, block by block. The rows before those of the shard are forgotten."""
+        shard, size = self.shard, self.in_features
+        rows = max(1, _NUMBERS_DRAWN_AT_ONCE // size)
+        for first in range(0, shard.last, rows):
+            block = nn.init.kaiming_uniform_(torch.empty(min(rows, shard.last - first), size), a=np.sqrt(5))
+            kept = block[max(0, shard.first - first) :]
+            start = max(first, shard.first) - shard.first
+            self.weight[start : start + len(kept)] = kept
+
+
+def sharded_weights(network: nn.Module) -> dict[str, Shard]:
+    """The weights, by name, of which a network holds the rows of a shard only."""
+    return {
+        f"{name}.{part}": module.shard
+        for name, module in network.named_modules()
+        if isinstance(module, LabelLayer) and module.shard.count > 1
+        for part in ("weight", "bias")
+    }
+
+
 class ExtremeNetwork(nn.Module):
     """Sparse features, hidden layers, and an output layer whose weight and bias losses take by themselves.
 
-    `forward` gives the input of the output layer; without hidden layers the scores themselves.
+    `forward` gives the input of the output layer; without hidden layers the scores themselves. With a shard the output
+    layer is that of its labels.
     """
 
     def __init__(
@@ -97,19 +137,19 @@ class ExtremeNetwork(nn.Module):
         input_dropout: float = 0.0,
         hidden_dropout: float = 0.0,
         sparse_gradient: bool = False,
+        shard: Shard | None = None,
     ) -> None:
         super().__init__()
         sizes = check_sizes(sizes)
+        self.shard = Shard(labels) if shard is None else shard
         self.input_dropout = check_share("input_dropout", input_dropout)
         self.dropout = nn.Dropout(check_share("hidden_dropout", hidden_dropout))
         rest = make_hidden(sizes[0] if sizes else labels, sizes[1:], activation, hidden_dropout)
         self.first = SparseLinear(width, sizes[0] if sizes else labels, sparse_gradient)
         self.activation = ACTIVATIONS[activation]()
         self.rest = rest
-        self.output = nn.Linear(sizes[-1], labels) if sizes else None
-        if self.output is not None:
-            nn.init.zeros_(self.output.bias)
-        else:
+        self.output = LabelLayer(sizes[-1], self.shard) if sizes else None
+        if self.output is None:
             nn.init.zeros_(self.first.weight)
 
     def forward(self, rows: Rows) -> Tensor:
@@ -117,6 +157,13 @@ class ExtremeNetwork(nn.Module):
         return x if self.output is None else self.rest(self.dropout(self.activation(x)))
 
     def scores(self, rows: Rows) -> Tensor:
+        """Of all labels, those that other processes hold included."""
         x = self(rows)
         scores: Tensor = x if self.output is None else self.output(x)
-        return scores
+        shard = self.shard
+        if shard.count == 1:
+            return scores
+        widest = -(-shard.columns // shard.count)
+        padded = torch.nn.functional.pad(scores, (0, widest - shard.width))
+        parts = shard.gather(padded)
+        return torch.cat([part[:, : replace(shard, number=i).width] for i, part in enumerate(parts)], 1)

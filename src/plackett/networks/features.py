@@ -13,6 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from plackett.networks.weights import set_weights
+
 SCALINGS = ("none", "standard", "log1p", "quantile")
 ROW_SCALINGS = ("norm", "tfidf", "none")
 MISSING = ("mean", "indicator", "error")
@@ -91,8 +93,12 @@ class FeatureScaling(nn.Module):
 
     def restore(self, state: dict[str, Tensor]) -> FeatureScaling:
         """Take what `state_dict` of another gave, whose number of indicated columns may differ."""
-        self.indicated = torch.zeros_like(state["indicated"])
-        self.load_state_dict(state)
+        indicated = state["indicated"]
+        columns = torch.cat([torch.tensor([-1]), indicated, torch.tensor([self.n_features])])
+        if indicated.ndim != 1 or not bool((torch.diff(columns) > 0).all()):
+            raise ValueError(f"indicated must hold columns from 0 to {self.n_features - 1}, ascending")
+        self.indicated = torch.zeros_like(indicated)
+        set_weights(self, state)
         return self
 
     def _fit_quantiles(self, X: npt.NDArray[Any]) -> None:

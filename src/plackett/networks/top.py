@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from plackett.losses.sharded import Shard
 from plackett.networks.kernels import keep_best
 from plackett.threads import at_most, run_over_ranges
 
@@ -17,8 +18,11 @@ Layer = tuple[Tensor, Tensor, Tensor] | Tensor
 """hidden (rows, features), weight (columns, features), bias (columns,); or scores (rows, columns)"""
 
 
-def top_columns(layers: Sequence[Layer], k: int) -> tuple[Tensor, Tensor]:
-    """Columns and scores of the k best, best first; the scores are the mean over layers."""
+def top_columns(layers: Sequence[Layer], k: int, shard: Shard | None = None) -> tuple[Tensor, Tensor]:
+    """Columns and scores of the k best, best first; the scores are the mean over layers.
+
+    Of equal scores the lower column comes first. With a shard, whose columns the layers are, the best of all shards.
+    """
     example = layers[0]
     rows, columns = example.shape if isinstance(example, Tensor) else (len(example[0]), len(example[1]))
     width = max(k, min(columns, max(1024, _NUMBERS_AT_ONCE // max(1, rows))))
@@ -31,7 +35,14 @@ def top_columns(layers: Sequence[Layer], k: int) -> tuple[Tensor, Tensor]:
         scores = buffer[: rows * (last - first)].view(rows, last - first)
         _mean_of(layers, first, last, scores)
         (_keep_best if device.type == "cpu" else _keep_best_in_torch)(scores, first, best, where)
-    return where, best
+    return (where, best) if shard is None or shard.count == 1 else _best_of_shards(where + shard.first, best, shard)
+
+
+def _best_of_shards(where: Tensor, best: Tensor, shard: Shard) -> tuple[Tensor, Tensor]:
+    """Merge the best of all shards, which come in the order of their columns: so a stable sort keeps that of ties."""
+    columns, scores = torch.cat(shard.gather(where), 1), torch.cat(shard.gather(best), 1)
+    order = torch.sort(scores, stable=True, dim=1, descending=True).indices[:, : best.shape[1]]
+    return columns.gather(1, order), scores.gather(1, order)
 
 
 def _keep_best(scores: Tensor, first: int, best: Tensor, where: Tensor) -> None:

@@ -3,13 +3,14 @@
 from rich.table import Table
 
 from plackett.aggregation.summary import WorthSummary, row_cells
+from plackett.report.terminal import shown
 
 
 def worth_table(summary: WorthSummary, title: str | None = None) -> Table:
     """A row an item, best first, with intervals for its worth and its rank; below it how the model fits."""
-    table = Table(title=title, caption=summary.fit())
+    table = Table(title=title, caption=shown(summary.fit()))
     for name in summary.header():
         table.add_column(name, justify="left" if name == "item" else "right", no_wrap=name != "item")
     for row in summary:
-        table.add_row(*row_cells(row))
+        table.add_row(*map(shown, row_cells(row)))
     return table

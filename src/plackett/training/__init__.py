@@ -7,6 +7,7 @@ batches       which lists or rows go together
 history       what was measured, epoch by epoch
 search        several trainings: rates to choose from, members of an ensemble
 workers       several processes that train one model
+shards        files of what they hold in parts
 """
 
 from plackett.training.batches import batches_of_lists, batches_of_rows
@@ -15,7 +16,7 @@ from plackett.training.history import History
 from plackett.training.loop import Epoch, Settings, Task, seeded, train
 from plackett.training.optimisers import OPTIMISERS, SCHEDULES
 from plackett.training.search import Trained, train_members
-from plackett.training.workers import Workers, joined
+from plackett.training.workers import LostProcessError, Workers, joined
 
 __all__ = [
     "OPTIMISERS",
@@ -23,6 +24,7 @@ __all__ = [
     "Checkpoint",
     "Epoch",
     "History",
+    "LostProcessError",
     "Settings",
     "Task",
     "Trained",

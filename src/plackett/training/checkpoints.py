@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from plackett.data.files import atomic_path
+from plackett.data.stored import parse_json
 from plackett.errors import DataError
+from plackett.losses.sharded import Shard
+from plackett.training.shards import KEY, check_parts, checksum, take, write_together
+from plackett.training.workers import Workers
 
 _VERSION = 1
-_KEY = "plackett"
 
 Tensors = dict[str, Tensor]
 
@@ -36,30 +39,28 @@ def write_tensors(path: str | os.PathLike[str], tensors: Tensors, about: dict[st
         seen.add(storage)
     text = json.dumps(about)
     with atomic_path(path) as temporary:
-        save_file(own, temporary, {_KEY: json.dumps({"sha256": _checksum(own, text), "about": text})})
+        save_file(own, temporary, {KEY: json.dumps({"sha256": checksum(own, text, {}), "about": text})})
 
 
-def _checksum(tensors: Tensors, text: str) -> str:
-    """The format itself has none: a flipped bit would go unnoticed."""
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
-        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def read_tensors(path: str | os.PathLike[str]) -> tuple[Tensors, dict[str, Any]]:
-    """What `write_tensors` wrote."""
+def read_tensors(
+    path: str | os.PathLike[str], shards: Mapping[str, Shard] | None = None
+) -> tuple[Tensors, dict[str, Any]]:
+    """What `write_tensors` or `write_together` wrote; of tensors in shards the rows held here."""
     try:
         with safe_open(path, framework="pt") as file:
-            stored = json.loads((file.metadata() or {})[_KEY])
+            stored = parse_json((file.metadata() or {})[KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
-        if stored["sha256"] != _checksum(tensors, stored["about"]):
+        parts = stored.get("parts", {})
+        if stored["sha256"] != checksum(tensors, stored["about"], parts):
             raise ValueError("its checksum differs")
-        about = json.loads(stored["about"])
+        check_parts(tensors, parts, shards or {})
+        tensors = take(tensors, shards or {})
+        about = parse_json(stored["about"], finite=False)  # a measure may be NaN
+        if not isinstance(about, dict):
+            raise ValueError("it describes nothing")
     except FileNotFoundError:
         raise DataError("there is no such file", file=os.fspath(path)) from None
-    except (SafetensorError, ValueError, KeyError, TypeError, OSError) as error:
+    except (SafetensorError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, OSError) as error:
         raise DataError(f"not a readable file of tensors ({error})", file=os.fspath(path)) from error
     return tensors, about
 
@@ -85,10 +86,18 @@ def optimiser_state(optimiser: torch.optim.Optimizer) -> tuple[Tensors, dict[str
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Tensors, numbers: dict[str, Any]) -> None:
+    shapes = [parameter.shape for group in optimiser.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Any]] = {}
     for name, value in {**tensors, **numbers}.items():
         parameter, key = name.split(".", 1)
+        is_right = (
+            value.shape in ((), shapes[int(parameter)]) if isinstance(value, Tensor) else type(value) in (int, float)
+        )
+        if not is_right:
+            raise ValueError(f"state {name!r} of the optimiser is of another kind or shape")
         state.setdefault(int(parameter), {})[key] = value
+    if len({tuple(sorted(values)) for values in state.values()}) > 1:
+        raise ValueError("parts of the optimiser's state are missing")
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
@@ -97,33 +106,37 @@ class Checkpoint:
 
     Args:
         of: fingerprint of data and settings; the checkpoint of another training is refused.
+        workers: the processes that train together. The first one writes, of what is held in shards each its own;
+            `load` and `save` are called by all.
     """
 
-    def __init__(self, path: str | os.PathLike[str], seconds: float, of: str) -> None:
+    def __init__(self, path: str | os.PathLike[str], seconds: float, of: str, workers: Workers | None = None) -> None:
         if not isinstance(seconds, int | float) or not seconds >= 0:
             raise ValueError(f"checkpoint_every must be seconds, at least 0, got {seconds!r}")
-        self.path, self._seconds, self._of = Path(path), seconds, of
+        self.path, self._seconds, self._of, self._workers = Path(path), seconds, of, workers or Workers()
         self._before, self._next = (self.path.with_name(f"{self.path.name}.{which}") for which in ("before", "next"))
         self._last = time.monotonic()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for left in self.path.parent.glob(f".{self.path.name}.*.part"):  # by a process that was killed while writing
-            left.unlink()
+            left.unlink(missing_ok=True)  # another process of this training may be faster
 
     @property
     def is_due(self) -> bool:
         return time.monotonic() - self._last >= self._seconds
 
-    def load(self) -> tuple[Tensors, dict[str, Any]] | None:
+    def load(self, shards: Mapping[str, Shard] | None = None) -> tuple[Tensors, dict[str, Any]] | None:
         """The last state that is whole; None if there is none yet."""
         failure: DataError | None = None
-        for path in (self.path, self._before):
-            if not path.exists():
-                continue
+        # "next" is there, and complete, where a kill came between the renames of `save`.
+        for path in (self._next, self.path, self._before):
             try:
-                tensors, about = read_tensors(path)
+                found = self._read(path, shards or {})
             except DataError as error:
                 failure = error
                 continue
+            if found is None:
+                continue
+            tensors, about = found
             if about.get("version") != _VERSION or about.get("of") != self._of:
                 raise DataError(
                     "the checkpoint is of another training (data, parameters or version differ)",
@@ -139,13 +152,37 @@ class Checkpoint:
             ) from failure
         return None
 
-    def save(self, tensors: Tensors, about: dict[str, Any]) -> None:
+    def _read(self, path: Path, shards: Mapping[str, Shard]) -> tuple[Tensors, dict[str, Any]] | None:
+        """What is in a file, None without it. If one process cannot read its part, none takes it."""
+        found, problem = None, None
+        try:
+            found = read_tensors(path, shards) if path.exists() else None
+        except DataError as error:
+            problem = str(error)
+        answers = self._workers.gather(lambda: (problem, found is None and problem is None))
+        if len({is_missing for _, is_missing in answers}) > 1:
+            raise ValueError(f"checkpoint must be in a folder that all processes share, got {path}, which some lack")
+        problems = [problem for problem, _ in answers if problem is not None]
+        if problems:
+            raise DataError(problems[0], file=str(path))
+        return found
+
+    def save(self, tensors: Tensors, about: dict[str, Any], shards: Mapping[str, Shard] | None = None) -> None:
         """Keep this state. The one before it stays beside it; neither moves before the new one is on disk."""
-        write_tensors(self._next, tensors, {"version": _VERSION, "of": self._of, **about})
+        about = {"version": _VERSION, "of": self._of, **about}
+        if shards:
+            write_together(self._next, tensors, about, shards, self._workers)
+        self._workers.from_first(lambda: self._take_its_place(None if shards else tensors, about))
+        self._last = time.monotonic()
+
+    def _take_its_place(self, tensors: Tensors | None, about: dict[str, Any]) -> None:
+        if not self._workers.is_first:
+            return
+        if tensors is not None:
+            write_tensors(self._next, tensors, about)
         if self.path.exists():
             self.path.replace(self._before)
         self._next.replace(self.path)
-        self._last = time.monotonic()
 
     def clear(self) -> None:
         """Begin anew."""

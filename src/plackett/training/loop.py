@@ -18,7 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from plackett.errors import DataError
 from plackett.lists import IntArray, check_positive
+from plackett.losses.sharded import Shard
+from plackett.networks import sharded_weights
+from plackett.networks.weights import set_weights
 from plackett.progress import progress_bar
 from plackett.training.checkpoints import (
     Checkpoint,
@@ -30,7 +34,7 @@ from plackett.training.checkpoints import (
 )
 from plackett.training.history import History
 from plackett.training.optimisers import SCHEDULES, make_optimisers, rate_at
-from plackett.training.workers import Workers
+from plackett.training.workers import Workers, losses_told
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _RANDOM = threading.Lock()
@@ -136,11 +140,20 @@ class _Position:
     best_epoch: int = 0
     is_done: bool = False
 
+    def __post_init__(self) -> None:
+        """It may come from a file."""
+        counts, sums = (
+            (self.epoch, self.step, self.best_epoch),
+            (self.total, self.weight, self.seconds, self.best or 0.0),
+        )
+        is_right = all(type(count) is int and count >= 0 for count in counts) and type(self.is_done) is bool
+        if not is_right or not all(isinstance(number, int | float) for number in sums):
+            raise ValueError(f"a position of {vars(self)}")
+
 
 class _Training:
-    def __init__(self, task: Task, settings: Settings, checkpoint: Checkpoint | None) -> None:
-        self.task, self.settings, self.checkpoint = task, settings, checkpoint
-        self.workers = Workers()
+    def __init__(self, task: Task, settings: Settings, checkpoint: Checkpoint | None, workers: Workers) -> None:
+        self.task, self.settings, self.checkpoint, self.workers = task, settings, checkpoint, workers
         network = task.network
         self.device = next(network.parameters()).device
         self.optimisers = make_optimisers(
@@ -159,7 +172,7 @@ class _Training:
     # The state on disk
 
     def save(self) -> None:
-        if self.checkpoint is None or not self.workers.is_first:
+        if self.checkpoint is None:
             return
         tensors = with_prefix("network", self.task.network.state_dict()) | with_prefix("best", self.best_weights)
         numbers = []
@@ -168,21 +181,46 @@ class _Training:
             tensors |= with_prefix(f"optimiser{number}", of_optimiser)
             numbers.append(plain)
         about = {"position": vars(self.position), "history": self.history.rows, "optimisers": numbers}
-        self.checkpoint.save(tensors, {**about, "scaler": self.scaler.state_dict()})
+        self.checkpoint.save(tensors, {**about, "scaler": self.scaler.state_dict()}, self._shards())
+
+    def _shards(self) -> dict[str, Shard]:
+        """What of the state is held in shards: weights, and what the optimisers keep of each."""
+        weights = sharded_weights(self.task.network)
+        names = {id(parameter): name for name, parameter in self.task.network.named_parameters()}
+        found = {f"{kind}.{name}": shard for kind in ("network", "best") for name, shard in weights.items()}
+        for number, optimiser in enumerate(self.optimisers):
+            parameters = [p for group in optimiser.param_groups for p in group["params"]]
+            for place, parameter in enumerate(parameters):
+                if names[id(parameter)] in weights:
+                    found[f"optimiser{number}.{place}"] = weights[names[id(parameter)]]
+        return found
+
+    def is_due(self) -> bool:
+        """Whether to keep the state now; all processes hear the same."""
+        return self.checkpoint is not None and self.workers.decide(self.checkpoint.is_due, self.device)
 
     def restore(self) -> None:
-        found = None if self.checkpoint is None else self.checkpoint.load()
-        at = -1.0 if found is None else found[1]["position"]["epoch"] + 1e-9 * found[1]["position"]["step"]
+        found = None if self.checkpoint is None else self.checkpoint.load(self._shards())
+        if found is not None:
+            try:
+                self._set(*found)
+            except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+                file = "" if self.checkpoint is None else str(self.checkpoint.path)
+                raise DataError(f"not a checkpoint of this training ({error})", file=file) from error
+        at = -1.0 if found is None else self.position.epoch + 1e-9 * self.position.step
         self.workers.agree(at, "the checkpoint, on a file system that all share,")
-        if found is None:
-            return
-        tensors, about = found
-        self.task.network.load_state_dict(under("network", tensors))
+
+    def _set(self, tensors: Tensors, about: dict[str, Any]) -> None:
+        set_weights(self.task.network, under("network", tensors))
         self.best_weights = under("best", tensors)
         for number, optimiser in enumerate(self.optimisers):
             restore_optimiser(optimiser, under(f"optimiser{number}", tensors), about["optimisers"][number])
         self.position = _Position(**about["position"])
+        if self.position.epoch > self.settings.epochs:
+            raise ValueError(f"in epoch {self.position.epoch} of {self.settings.epochs}")
         self.history = History(about["history"])
+        if not all(isinstance(value, int | float) for row in self.history for value in row.values()):
+            raise ValueError("a history of other things than numbers")
         if about["scaler"]:
             self.scaler.load_state_dict(about["scaler"])
 
@@ -224,7 +262,7 @@ class _Training:
         for optimiser in self.optimisers:
             self.scaler.unscale_(optimiser)
         if self.settings.clip_norm is not None:
-            clip_gradients(self.task.network, self.settings.clip_norm)
+            clip_gradients(self.task.network, self.settings.clip_norm, sharded_weights(self.task.network))
         # torch's AdaGrad makes sparse tensors without a word on their checks, and then warns that nobody said one.
         with torch.sparse.check_sparse_tensor_invariants(enable=False):
             for optimiser in self.optimisers:
@@ -268,13 +306,21 @@ class _Training:
         return f"epoch {row['epoch']} of {self.settings.epochs}, {', '.join(shown[:2])}"
 
 
-def clip_gradients(network: nn.Module, largest: float) -> None:
-    """Scale all gradients down together where their norm is larger; sparse ones count by their values."""
-    gradients = [p.grad for p in network.parameters() if p.grad is not None]
-    values = [g.coalesce().values() if g.is_sparse else g for g in gradients]
-    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(v) for v in values]))
+def clip_gradients(network: nn.Module, largest: float, shards: Mapping[str, Shard] | None = None) -> None:
+    """Scale all gradients down together where their norm is larger; sparse ones count by their values.
+
+    Weights in shards count with the rows that other processes hold.
+    """
+    gradients = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
+    norms = {
+        name: torch.linalg.vector_norm(g.coalesce().values() if g.is_sparse else g) for name, g in gradients.items()
+    }
+    for name, shard in (shards or {}).items():
+        if name in norms:
+            norms[name] = shard.add(norms[name].square()).sqrt()
+    norm = torch.linalg.vector_norm(torch.stack(list(norms.values())))
     factor = torch.clamp(largest / (norm + 1e-12), max=1.0)
-    for gradient in gradients:
+    for gradient in gradients.values():
         gradient.mul_(factor)
 
 
@@ -294,20 +340,29 @@ def train(
     checkpoint: Checkpoint | None = None,
     callbacks: Sequence[Callback] = (),
     title: str = "Training",
+    workers: Workers | None = None,
 ) -> Outcome:
-    """Train the network of a task in place. With patience it ends with the weights of the best epoch."""
-    training = _Training(task, settings, checkpoint)
+    """Train the network of a task in place. With patience it ends with the weights of the best epoch.
+
+    Inside a process group all processes train it together; `workers` says how, if not by the data alone.
+    """
+    with losses_told():
+        return _train(_Training(task, settings, checkpoint, workers or Workers()), callbacks, title)
+
+
+def _train(training: _Training, callbacks: Sequence[Callback], title: str) -> Outcome:
+    task, settings, workers = training.task, training.settings, training.workers
     training.restore()
     position, network = training.position, task.network
     network.train()
-    with progress_bar(title, settings.epochs * 1000, settings.progress) as tell:
+    with progress_bar(title, settings.epochs * 1000, settings.progress and workers.is_first) as tell:
         while not position.is_done:
             start = time.perf_counter()
             batches = task.batches(np.random.default_rng([settings.seed, position.epoch]))
             while position.step < len(batches):
                 done = (position.epoch + position.step / len(batches)) / settings.epochs
                 tell(int(1000 * done * settings.epochs), training.note())
-                if checkpoint is not None and checkpoint.is_due:
+                if training.is_due():
                     position.seconds += time.perf_counter() - start
                     start = time.perf_counter()
                     training.save()
@@ -315,8 +370,8 @@ def train(
             training.finish_epoch(time.perf_counter() - start)
             told = Epoch(position.epoch, training.history, network)
             answers = [callback(told) for callback in callbacks]
-            position.is_done = training.workers.from_first(lambda: position.is_done or any(answers))  # noqa: B023
-            if checkpoint is not None and (checkpoint.is_due or position.is_done):
+            position.is_done = workers.decide(position.is_done or any(answers), training.device)
+            if training.is_due() or position.is_done:
                 training.save()
     network.eval()
     if settings.patience is not None and training.best_weights:

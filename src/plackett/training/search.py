@@ -13,6 +13,7 @@ from torch import nn
 from plackett.training.checkpoints import Checkpoint
 from plackett.training.history import History
 from plackett.training.loop import Callback, Outcome, Settings, Task, train
+from plackett.training.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,13 @@ def train_members(
     of: str = "",
     resume: bool = True,
     callbacks: Sequence[Callback] = (),
+    workers: Workers | None = None,
 ) -> Trained:
     """Train the members of an ensemble one after the other, with the rate that is best for the first of them.
 
     Args:
         make_task: gives the task of a member, by its seed.
+        workers: the processes that train together; None: those of the process group, each with a part of the data.
         folder: where each training keeps its state, in a file of its own: what is finished is not repeated.
     """
     rows: list[dict[str, Any]] = []
@@ -60,11 +63,11 @@ def train_members(
         task = make_task(seed)
         checkpoint = None
         if folder is not None:
-            checkpoint = Checkpoint(folder / f"member{member}-rate{rate!r}.safetensors", every, of)
+            checkpoint = Checkpoint(folder / f"member{member}-rate{rate!r}.safetensors", every, of, workers)
             if not resume:
                 checkpoint.clear()
         chosen = replace(settings, learning_rate=rate, seed=seed)
-        outcome = train(task, chosen, checkpoint=checkpoint, callbacks=callbacks, title=purpose)
+        outcome = train(task, chosen, checkpoint=checkpoint, callbacks=callbacks, title=purpose, workers=workers)
         about = ({"member": member} if members > 1 else {}) | ({"learning_rate": rate} if several else {})
         rows.extend(about | row for row in outcome.history)
         return task, outcome

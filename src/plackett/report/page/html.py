@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -35,6 +35,7 @@ from plackett.report.page.model import (
     Section,
     Series,
     Table,
+    style_numbers,
 )
 
 _MISSING = _DASH = "\N{EN DASH}"
@@ -95,11 +96,12 @@ def _paragraphs(text: str) -> str:
 
 def _section(number: int, section: Section, plots: list[dict[str, Any]]) -> str:
     parts = [f'<section id="section-{number}">', f"<h2>{escape(section.title)}</h2>", _paragraphs(section.text)]
-    parts += [_block(block, plots) for block in section.blocks]
+    styles = style_numbers(section.blocks)
+    parts += [_block(block, plots, styles) for block in section.blocks]
     return "\n".join([*filter(None, parts), "</section>"])
 
 
-def _block(block: Block, plots: list[dict[str, Any]]) -> str:
+def _block(block: Block, plots: list[dict[str, Any]], styles: Mapping[str, int]) -> str:
     if isinstance(block, Table):
         return _table(block)
     if isinstance(block, KeyValues):
@@ -108,7 +110,7 @@ def _block(block: Block, plots: list[dict[str, Any]]) -> str:
     if isinstance(block, Command):
         button = '<button type="button" class="copy">Copy</button>'
         return f'<div class="command"><pre tabindex="0"><code>{escape(block.text)}</code></pre>{button}</div>'
-    plots.append(_plot(block))
+    plots.append(_plot(block, styles))
     caption = f"<figcaption>{escape(block.caption)}</figcaption>" if block.caption else ""
     return f'<figure class="plot" data-plot="{len(plots) - 1}">{caption}</figure>'
 
@@ -178,14 +180,14 @@ def _fact(value: Any) -> str:
 # Plots
 
 
-def _plot(block: LinePlot | ItemPlot | Histogram) -> dict[str, Any]:
+def _plot(block: LinePlot | ItemPlot | Histogram, styles: Mapping[str, int]) -> dict[str, Any]:
     if isinstance(block, LinePlot):
         return {
             "kind": "lines",
             "x": _axis(block.x),
             "y": _axis(block.y),
             "bars": block.error_bars,
-            "series": [_series(one) for one in block.series],
+            "series": [_series(one, styles[one.name]) for one in block.series],
         }
     if isinstance(block, ItemPlot):
         return {
@@ -193,7 +195,7 @@ def _plot(block: LinePlot | ItemPlot | Histogram) -> dict[str, Any]:
             "x": _axis(block.axis),
             "items": [str(item) for item in block.items],
             "bars": block.bars,
-            "series": [_series(one) for one in block.series],
+            "series": [_series(one, styles[one.name]) for one in block.series],
         }
     values = np.asarray(block.values, np.float64)
     counts, edges = np.histogram(values[np.isfinite(values)], block.bins, block.span)
@@ -215,9 +217,9 @@ def _axis(axis: Axis) -> dict[str, Any]:
     return found
 
 
-def _series(series: Series) -> dict[str, Any]:
+def _series(series: Series, style: int) -> dict[str, Any]:
     x = range(1, len(series.y) + 1) if series.x is None else series.x
-    found: dict[str, Any] = {"name": series.name, "x": _numbers(x), "y": _numbers(series.y)}
+    found: dict[str, Any] = {"name": series.name, "style": style, "x": _numbers(x), "y": _numbers(series.y)}
     if series.low is not None and series.high is not None:
         found |= {"low": _numbers(series.low), "high": _numbers(series.high)}
     return found

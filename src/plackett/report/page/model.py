@@ -125,6 +125,13 @@ class Command:
     text: str
 
 
+def style_numbers(blocks: Sequence[Any]) -> dict[str, int]:
+    """A number for each name of a series in the plots: what has the same name looks the same in all of them."""
+    plots = [block for block in blocks if isinstance(block, LinePlot | ItemPlot)]
+    names = dict.fromkeys(series.name for plot in plots for series in plot.series)
+    return {name: number for number, name in enumerate(names)}
+
+
 Block: TypeAlias = Table | LinePlot | ItemPlot | Histogram | KeyValues | Command
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from plackett.errors import MissingDependencyError
-from plackett.report.page.model import Axis, ItemPlot, LinePlot, Section, Series
+from plackett.report.page.model import Axis, ItemPlot, LinePlot, Section, Series, style_numbers
 
 # Okabe and Ito's palette, which people with any colour vision can tell apart; marks and dashes tell series apart too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -29,6 +29,7 @@ def draw_picture(sections: Sequence[Section]) -> bytes | None:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingDependencyError("matplotlib", "report", "a picture") from None
+    styles = style_numbers(plots)
     columns = min(_COLUMNS, len(plots))
     rows = -(-len(plots) // columns)
     height = max(3.6, *(0.28 * len(plot.items) + 1.2 for plot in plots if isinstance(plot, ItemPlot)), 0.0)
@@ -37,16 +38,16 @@ def draw_picture(sections: Sequence[Section]) -> bytes | None:
     for number, plot in enumerate(plots):
         axes = figure.add_subplot(rows, columns, number + 1)
         if isinstance(plot, LinePlot):
-            _lines(axes, plot)
+            _lines(axes, plot, styles)
         else:
-            _items(axes, plot)
+            _items(axes, plot, styles)
         axes.set_title(plot.caption, fontsize="medium", wrap=True)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
         if len(axes.get_legend_handles_labels()[1]) > 1:
             axes.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     picture = io.BytesIO()
-    figure.savefig(picture, dpi=100, format="png", metadata={"Software": None})
+    figure.savefig(picture, dpi=80, format="png", metadata={"Software": None})
     return picture.getvalue()
 
 
@@ -54,8 +55,9 @@ def _numbers(values: Any) -> Any:
     return np.array([np.nan if value is None else float(value) for value in values])
 
 
-def _lines(axes: Any, plot: LinePlot) -> None:
-    for number, series in enumerate(plot.series):
+def _lines(axes: Any, plot: LinePlot, styles: Mapping[str, int]) -> None:
+    for series in plot.series:
+        number = styles[series.name]
         y = _numbers(series.y)
         x = np.arange(1.0, len(y) + 1.0) if series.x is None else _numbers(series.x)
         style = {
@@ -75,12 +77,13 @@ def _lines(axes: Any, plot: LinePlot) -> None:
     _axis(axes, "y", plot.y)
 
 
-def _items(axes: Any, plot: ItemPlot) -> None:
+def _items(axes: Any, plot: ItemPlot, styles: Mapping[str, int]) -> None:
     places = np.arange(len(plot.items), dtype=float)
     width = 0.7 / len(plot.series)
-    for number, series in enumerate(plot.series):
+    for place, series in enumerate(plot.series):
         x = _numbers(series.y)
-        own = places + (number - (len(plot.series) - 1) / 2.0) * width
+        own = places + (place - (len(plot.series) - 1) / 2.0) * width
+        number = styles[series.name]
         colour = COLOURS[number % len(COLOURS)]
         if plot.bars:
             axes.barh(own, x, width, color=colour, label=series.name, xerr=_reach(series, x))

@@ -200,7 +200,7 @@
 
     addLegend(series, number) {
       const button = add(this.controls, "button", { type: "button", class: "series", "aria-pressed": "true" });
-      addSwatch(button, number, this.swatch());
+      addSwatch(button, series.style, this.swatch());
       add(button, "span", {}, series.name);
       button.addEventListener("click", () => {
         const isHidden = this.hidden.has(number);
@@ -328,7 +328,7 @@
       add(this.tip, "strong", {}, stop.title());
       for (const line of stop.lines) {
         const row = add(this.tip, "div");
-        if (line.number !== undefined && this.series.length > 1) addSwatch(row, line.number, this.swatch());
+        if (line.number !== undefined && this.series.length > 1) addSwatch(row, this.series[line.number].style, this.swatch());
         add(row, "span", {}, line.text());
       }
       this.tip.hidden = false;
@@ -370,8 +370,8 @@
       const area = { x: left, y: top - 6, width: this.right - left + 6, height: bottom - top + 12 };
       add(add(this.svg, "clipPath", { id: edge }), "rect", area);
       const inside = add(this.svg, "g", { "clip-path": `url(#${edge})` });
-      for (const [number, series] of this.visible()) {
-        this.paintSeries(add(inside, "g", { class: colour(number) }), series, number);
+      for (const [, series] of this.visible()) {
+        this.paintSeries(add(inside, "g", { class: colour(series.style) }), series, series.style);
       }
       this.paintReferenceAcross(this.x, this.data.x.reference, top, bottom);
       this.paintReferenceUp(this.data.y.reference, left);
@@ -475,9 +475,9 @@
         add(text, "title", {}, label);
       });
       const known = [...labels.keys()];
-      visible.forEach(([number, series], place) => {
+      visible.forEach(([, series], place) => {
         const down = (place - (visible.length - 1) / 2) * 10;
-        this.paintSeries(add(this.svg, "g", { class: colour(number) }), series, number, known, down);
+        this.paintSeries(add(this.svg, "g", { class: colour(series.style) }), series, series.style, known, down);
       });
       return bottom + 24;
     }

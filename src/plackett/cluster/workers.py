@@ -1,0 +1,159 @@
+"""One task on each worker of a Dask cluster, all at the same time, that can tell each other what they have found.
+
+If a worker is lost, or a task fails, none can go on: the others are stopped, and there is an error that says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from plackett.errors import MissingDependencyError, PlackettError
+
+_SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_TO_STOP = 30.0
+
+
+class WorkerLostError(PlackettError):
+    """A worker of the cluster ended before its task did."""
+
+
+def import_distributed() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise MissingDependencyError("distributed", "distributed", "work on several machines") from None
+    return distributed
+
+
+@contextmanager
+def open_client(client: Any) -> Iterator[Any]:
+    """A client of a cluster: the given one, one for the address of a scheduler, or the default one."""
+    distributed = import_distributed()
+    if isinstance(client, str):
+        with distributed.Client(client, set_as_default=False) as opened, opened.as_current():
+            yield opened
+        return
+    if client is None:
+        try:
+            client = distributed.default_client()
+        except ValueError:
+            raise ValueError("client must be a distributed.Client or an address where none is open, got None") from None
+    if not isinstance(client, distributed.Client) or client.asynchronous:
+        raise ValueError(f"client must be a synchronous distributed.Client or an address, got {client!r}")
+    with client.as_current():
+        yield client
+
+
+def addresses(client: Any) -> list[str]:
+    """Of the workers that are there now."""
+    return sorted(client.nthreads())
+
+
+class Meeting:
+    """Where tasks wait for each other. An actor: one lives on one worker, and all tasks call it there."""
+
+    def __init__(self, members: int) -> None:
+        self._members = members
+        self._turns = [0] * members
+        self._rounds: dict[int, tuple[dict[int, Any], asyncio.Future[list[Any]]]] = {}
+        self._closed = False
+
+    async def gather(self, rank: int, value: Any) -> list[Any]:
+        """The values of all members, by rank, once the last has come."""
+        if self._closed:
+            raise WorkerLostError("another worker has ended")
+        turn = self._turns[rank]
+        self._turns[rank] += 1
+        if turn not in self._rounds:
+            self._rounds[turn] = {}, asyncio.get_running_loop().create_future()
+        values, everyone = self._rounds[turn]
+        values[rank] = value
+        if len(values) == self._members:
+            everyone.set_result([values[member] for member in range(self._members)])
+            del self._rounds[turn]
+        return await everyone
+
+    async def close(self) -> None:
+        """Let no one wait any longer."""
+        self._closed = True
+        for _, everyone in self._rounds.values():
+            everyone.set_exception(WorkerLostError("another worker has ended"))
+        self._rounds.clear()
+
+
+class Member:
+    """A task's place in a meeting."""
+
+    def __init__(self, meeting: Any, rank: int, members: int) -> None:
+        self._meeting, self.rank, self.members = meeting, rank, members
+
+    def gather(self, value: Any) -> list[Any]:
+        return list(self._meeting.gather(self.rank, value).result())
+
+    def total(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The sum over members, in the same order for all of them."""
+        return np.asarray(np.sum(self.gather(values), axis=0))
+
+
+@contextmanager
+def all_present(client: Any, workers: Sequence[str]) -> Iterator[None]:
+    """An error in this block that a lost worker may be the cause of says so."""
+    try:
+        yield
+    except WorkerLostError:
+        raise
+    except Exception as error:
+        _check_present(client, workers, error)
+        raise
+
+
+def _check_present(client: Any, workers: Sequence[str], cause: Exception | None = None) -> None:
+    lost = sorted(set(workers) - set(addresses(client)))
+    if lost:
+        raise WorkerLostError(
+            f"the fit has ended, for {', '.join(lost)} left the cluster, and the model is as it was: fit again, with "
+            "the workers that are there"
+        ) from cause
+
+
+def run_together(
+    client: Any, workers: Sequence[str], task: Callable[..., Any], arguments: Sequence[Sequence[Any]], stop: Any
+) -> list[Any]:
+    """task(member, *arguments) on every worker. `stop` is called on the workers that are left if one fails."""
+    distributed = import_distributed()
+    actor = client.submit(Meeting, len(workers), actor=True, workers=[workers[0]], pure=False)
+    meeting = actor.result(timeout=_SECONDS_TO_STOP)
+    tasks = [
+        client.submit(task, Member(meeting, rank, len(workers)), *given, workers=[worker], pure=False)
+        for rank, (worker, given) in enumerate(zip(workers, arguments, strict=True))
+    ]
+    try:
+        pending = tasks
+        while pending:
+            with suppress(distributed.TimeoutError, CancelledError):
+                distributed.wait(pending, timeout=_SECONDS_BETWEEN_LOOKS, return_when="FIRST_COMPLETED")
+            failed = [future for future in tasks if future.status in ("error", "cancelled", "lost")]
+            if failed:
+                time.sleep(_SECONDS_BETWEEN_LOOKS)  # perhaps for want of a worker, of which the scheduler hears later
+            _check_present(client, workers)
+            if failed:
+                failed[0].result()
+            pending = [future for future in tasks if not future.done()]
+        return list(client.gather(tasks))
+    except BaseException:
+        with suppress(Exception):  # it may have been on the worker that is lost
+            meeting.close().result(timeout=_SECONDS_TO_STOP)
+        left = [worker for worker in addresses(client) if worker in workers]
+        client.run(stop, workers=left, on_error="ignore")
+        with suppress(distributed.TimeoutError, CancelledError):
+            distributed.wait([tasks[workers.index(worker)] for worker in left], timeout=_SECONDS_TO_STOP)
+        client.cancel(tasks, force=True)
+        raise

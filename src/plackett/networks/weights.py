@@ -1,0 +1,24 @@
+"""Weights from a file into a module whose sizes came from the file too.
+
+The module is made on the device "meta", where tensors have shapes but no memory: whatever sizes are claimed, memory is
+taken for the tensors that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+
+def set_weights(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Give a module these tensors, if they are all that it has, in shape and type."""
+    own = module.state_dict()
+    wanted = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in own.items()}
+    found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+    if found != wanted:
+        name = next(name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name))
+        raise ValueError(f"tensor {name[:80]!r} must be {wanted.get(name)}, got {found.get(name)}")
+    is_meta = any(tensor.is_meta for tensor in own.values())
+    # Copies, for the tensors may be the file itself, mapped into memory.
+    module.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=is_meta)

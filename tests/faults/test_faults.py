@@ -1,0 +1,55 @@
+"""Each fault some times; `make faults` does it many times."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRIALS = Path(__file__).with_name("trials.py")
+
+
+def trials(*faults: str, launcher: tuple[str, ...] = ()) -> dict[str, Any]:
+    """fault=times, ... -> tried, survived, lost by fault."""
+    command = [*launcher, sys.executable, "-W", "error", str(TRIALS), "0", *faults]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (our own code)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def assert_survived(results: dict[str, Any]) -> None:
+    for result in results.values():
+        assert result["lost"] == 0, result["losses"]
+        assert result["tried"] == result["survived"] > 0
+
+
+def test_processes() -> None:
+    """Killed and frozen, alone and one of two."""
+    assert_survived(trials("kill_alone=3", "kill_one_of_two=2", "kill_one_of_two_shards=2", "freeze_one_of_two=1"))
+
+
+def test_torchrun_starts_again() -> None:
+    assert_survived(trials("elastic_restart=1"))
+
+
+def test_files() -> None:
+    results = trials(
+        "limited_files=3", "read_only=1", "cut_checkpoints=1", "cut_checkpoints_of_shards=1", "two_writers=3"
+    )
+    assert_survived(results)
+    assert results["cut_checkpoints"]["tried"] > 1000  # every byte of the header
+
+
+def can_mount() -> bool:
+    """Whether this user may have a file system of their own."""
+    unshare = shutil.which("unshare")
+    return unshare is not None and subprocess.run([unshare, "-Urm", "true"], check=False).returncode == 0  # noqa: S603
+
+
+def test_a_full_disk() -> None:
+    if not can_mount():
+        pytest.skip("no file system can be mounted here: unshare -Urm fails")
+    assert_survived(trials("full_disk=3", launcher=("unshare", "-Urm")))

@@ -1,0 +1,328 @@
+"""Faults done to trainings and models on disk, as often as asked, and what came of it.
+
+    python tests/faults/trials.py SEED FAULT=TIMES ...
+
+A trial is survived if what it ends with is what it would have been without the fault; else it is lost. Prints JSON by
+fault: tried, survived, lost, and what was seen of the losses. Trials fork from this process, which has all imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from forks import Fork, forks, together
+
+from plackett import ExtremeClassifier
+from plackett.data import make_multilabel
+from plackett.errors import DataError
+from plackett.training import Checkpoint, joined
+from plackett.training.checkpoints import read_tensors
+
+NOBODY = 65534
+SETTINGS: dict[str, Any] = {
+    "ensemble": 1, "hidden_sizes": [8], "epochs": 4, "batch_size": 8, "learning_rate": 0.02, "random_state": 0,
+    "progress": False,
+}  # fmt: skip
+
+
+class Lost(Exception):  # noqa: N818 (no error of the program)
+    """A trial ended otherwise than it should."""
+
+
+DATA = make_multilabel(64, 80, 23, labels_per_row=2, features_per_row=8, signal=0.9, random_state=0)
+
+
+def train(checkpoint: Path, shards: int = 1) -> list[Any]:
+    """Train, alone or together; the weights. The state is kept at every step."""
+    with joined():
+        model = ExtremeClassifier(label_shards=shards, **SETTINGS)
+        model.fit(DATA, checkpoint=checkpoint, checkpoint_every=0.0)
+        return [tensor.tolist() for tensor in model.networks_[0].state_dict().values()]
+
+
+def is_lost_process(problem: str | None) -> bool:
+    return problem is not None and "LostProcessError: another process of this training failed or is gone" in problem
+
+
+def expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise Lost(what)
+
+
+class Trials:
+    """What all trials of a run share: the moments are drawn from one seed, the undisturbed result is found once."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)  # noqa: S311 (no secret)
+        self._found: dict[tuple[int, int], tuple[Any, float]] = {}
+
+    def undisturbed(self, processes: int = 1, shards: int = 1) -> tuple[Any, float]:
+        """What all processes have in the end, and the seconds it takes."""
+        key = processes, shards
+        if key not in self._found:
+            with tempfile.TemporaryDirectory() as folder:
+                start = time.monotonic()
+                found = together(processes, lambda: train(Path(folder), shards))
+                self._found[key] = found, time.monotonic() - start
+        return self._found[key]
+
+    def moment(self, seconds: float) -> None:
+        time.sleep(self.random.uniform(0.0, 1.1 * seconds))
+
+    # Processes that are killed
+
+    def kill_alone(self, folder: Path) -> None:
+        """kill -9 at two random moments, then to the end."""
+        wanted, seconds = self.undisturbed()
+        for _ in range(2):
+            fork = Fork(lambda: train(folder))
+            self.moment(seconds)
+            fork.process.kill()
+            fork.process.join()
+        expect(together(1, lambda: train(folder)) == wanted, "another result")
+
+    def kill_one_of_two(self, folder: Path, shards: int = 1) -> None:
+        """kill -9 of one of two processes: the other must end with a clear message, and both resume."""
+        wanted, seconds = self.undisturbed(2, shards)
+        pair = forks(2, lambda: train(folder, shards))
+        self.moment(seconds)
+        killed = self.random.randrange(2)
+        pair[killed].process.kill()
+        found, problem = pair[1 - killed].outcome()
+        pair[killed].process.join()
+        expect(found == wanted[1 - killed] or is_lost_process(problem), f"the other one: {problem}")
+        expect(together(2, lambda: train(folder, shards)) == wanted, "another result")
+
+    def kill_one_of_two_shards(self, folder: Path) -> None:
+        """The same where each holds half of the labels."""
+        self.kill_one_of_two(folder, 2)
+
+    def freeze_one_of_two(self, folder: Path) -> None:
+        """A process that no longer answers: the other must end after the time it was told to wait."""
+        wanted, seconds = self.undisturbed(2)
+        pair = forks(2, lambda: train(folder), PLACKETT_TIMEOUT="3")
+        self.moment(seconds)
+        frozen = self.random.randrange(2)
+        if pair[frozen].process.pid is not None:
+            os.kill(pair[frozen].process.pid, signal.SIGSTOP)
+        found, problem = pair[1 - frozen].outcome()
+        pair[frozen].process.kill()
+        pair[frozen].process.join()
+        expect(found == wanted[1 - frozen] or is_lost_process(problem), f"the other one: {problem}")
+        expect(together(2, lambda: train(folder)) == wanted, "another result")
+
+    def elastic_restart(self, folder: Path) -> None:
+        """kill -9 of a process of torchrun --max-restarts: it starts all again, which go on from the checkpoint."""
+        wanted, seconds = self.undisturbed(2, 2)
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3"]
+        agent = subprocess.Popen(  # noqa: S603 (our own code)
+            [sys.executable, *launch, __file__, "job", str(folder)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        while agent.poll() is None and not (folder / "state").exists():
+            time.sleep(0.05)
+        self.moment(0.5 * seconds)
+        rank = self.random.randrange(2)
+        is_early = not (folder / f"{rank}.json").exists()
+        with contextlib.suppress(ProcessLookupError):  # it may be done already
+            os.kill(int((folder / f"{rank}-0.pid").read_text()), signal.SIGKILL)
+        _, told = agent.communicate(timeout=300)
+        expect(agent.returncode == 0, told[-2000:])
+        expect((folder / f"{rank}-1.pid").exists() == is_early, "no restart")
+        found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+        expect(found == wanted, "another result")
+
+    # Disks
+
+    def full_disk(self, folder: Path) -> None:
+        """A small file system with room for a random number of bytes: an error that says so; what was there stays."""
+        wanted, _ = self.undisturbed()
+        size = checkpoint_size()
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={6 * size}", "none", str(folder)]
+        subprocess.run(mount, check=True)  # noqa: S603
+        try:
+            together(1, lambda: train_some(folder))
+            before = snapshot(folder)
+            (folder / "filler").write_bytes(bytes(max(0, free_bytes(folder) - self.random.randrange(2 * size))))
+            _, problem = Fork(lambda: train(folder)).outcome()
+            expect(problem is None or "No space left" in problem or "os error 28" in problem, str(problem))
+            expect(snapshot(folder).keys() == before.keys(), "something half-written is left")
+            (folder / "filler").unlink()
+            expect(together(1, lambda: train(folder)) == wanted, "another result")
+        finally:
+            subprocess.run(["umount", folder], check=True)  # noqa: S603, S607
+
+    def limited_files(self, folder: Path) -> None:
+        """The same by the limit that the system puts on the size of files."""
+        wanted, _ = self.undisturbed()
+        size = checkpoint_size()
+        together(1, lambda: train_some(folder))
+        before = snapshot(folder)
+        limit = self.random.randrange(size)
+
+        def limited() -> Any:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            return train(folder)
+
+        _, problem = Fork(limited).outcome()
+        expect(problem is not None and ("File too large" in problem or "os error 27" in problem), str(problem))
+        expect(snapshot(folder).keys() == before.keys(), "something half-written is left")
+        expect(together(1, lambda: train(folder)) == wanted, "another result")
+
+    def read_only(self, folder: Path) -> None:
+        """A folder that may be read only: an error that says so, of training and of saving; nothing changes."""
+        wanted, _ = self.undisturbed()
+        together(1, lambda: train_some(folder))
+        before = snapshot(folder)
+        for path in (folder, *folder.iterdir()):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        for work in (lambda: train(folder), lambda: fitted(0).save(folder / "model")):
+            _, problem = Fork(as_nobody(work)).outcome()
+            expect(problem is not None and "Permission denied" in problem, str(problem))
+        expect(snapshot(folder) == before, "something changed")
+        for path in (folder, *folder.iterdir()):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        expect(together(1, lambda: train(folder)) == wanted, "another result")
+
+    # Files that are cut off
+
+    def cut_checkpoints(self, folder: Path, shards: int = 1) -> int:
+        """Cut at every byte of the header, and at some of the rest: always the one before it is taken."""
+        together(shards, lambda: train_some(folder, shards))
+        path = next(folder.glob("*.safetensors"))
+        before, good = path.with_name(f"{path.name}.before"), path.read_bytes()
+        wanted, about = read_tensors(before)
+        end = 8 + struct.unpack("<Q", good[:8])[0]
+        sizes = [*range(end + 1), *self.random.sample(range(end, len(good)), 50)]
+        for size in sizes:
+            path.write_bytes(good[:size])
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                found = Checkpoint(path, 0.0, about["of"]).load()
+            expect(found is not None and "Taking the checkpoint before it" in str(told[0].message), f"{size} bytes")
+            tensors = {} if found is None else found[0]
+            same = tensors.keys() == wanted.keys() and all(torch.equal(tensors[name], wanted[name]) for name in wanted)
+            expect(same, f"{size} bytes: another state")
+        return len(sizes)
+
+    def cut_checkpoints_of_shards(self, folder: Path) -> int:
+        """The same of a checkpoint that two processes wrote, each its labels."""
+        return self.cut_checkpoints(folder, 2)
+
+    # Models that are written while others write or read them
+
+    def two_writers(self, folder: Path) -> None:
+        """Two processes write models into one folder, one of them is killed: who reads finds one of them, whole."""
+        path = folder / "model"
+        models = [fitted(seed) for seed in range(2)]
+        scores = [model.predict(DATA.X[:4]).tolist() for model in models]
+        models[0].save(path)
+        writers = [Fork(lambda model=model: [model.save(path) for _ in range(40)]) for model in models]
+        killed = self.random.randrange(2)
+        end = time.monotonic() + self.random.uniform(0.0, 0.4)
+        while time.monotonic() < end or any(writer.process.is_alive() for writer in writers):
+            if time.monotonic() >= end:
+                writers[killed].process.kill()
+            with contextlib.suppress(DataError):  # replaced between the reading of its two files: told, not taken
+                expect(ExtremeClassifier.load(path).predict(DATA.X[:4]).tolist() in scores, "a mixture was read")
+        _, problem = writers[1 - killed].outcome()
+        expect(problem is None, str(problem))
+        writers[killed].process.join()
+        expect(ExtremeClassifier.load(path).predict(DATA.X[:4]).tolist() in scores, "a mixture is left")
+
+
+def train_some(folder: Path, shards: int = 1) -> None:
+    """A training that is cut short in its third epoch."""
+
+    def cut(epoch: Any) -> None:
+        if epoch.number == 2:
+            raise KeyboardInterrupt
+
+    with joined(), contextlib.suppress(KeyboardInterrupt):
+        model = ExtremeClassifier(label_shards=shards, **SETTINGS)
+        model.fit(DATA, checkpoint=folder, checkpoint_every=0.0, callbacks=[cut])
+
+
+@cache
+def checkpoint_size() -> int:
+    """Bytes of a checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        together(1, lambda: train(Path(folder)))
+        return max(path.stat().st_size for path in Path(folder).iterdir())
+
+
+@cache
+def fitted(seed: int) -> ExtremeClassifier:
+    return ExtremeClassifier(**SETTINGS | {"epochs": 1, "random_state": seed}).fit(DATA)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != "filler"}
+
+
+def free_bytes(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def as_nobody(work: Callable[[], Any]) -> Callable[[], Any]:
+    """Permissions do not hold for the superuser."""
+
+    def run() -> Any:
+        if os.getuid() == 0:
+            os.setuid(NOBODY)
+        return work()
+
+    return run
+
+
+def job(folder: Path) -> None:
+    """What torchrun starts."""
+    rank, restarts = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
+    (folder / f"{rank}-{restarts}.pid").write_text(str(os.getpid()))
+    found = train(folder / "state", 2)
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+
+
+def run(fault: str, times: int, seed: int) -> dict[str, Any]:
+    trials = Trials(seed)
+    tried, losses = 0, []
+    for _ in range(times):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder).chmod(0o755)
+            try:
+                tried += getattr(trials, fault)(Path(folder)) or 1
+            except Lost as error:
+                tried += 1
+                losses.append(str(error))
+    about = str(getattr(Trials, fault).__doc__)
+    return {"fault": about, "tried": tried, "survived": tried - len(losses), "lost": len(losses), "losses": losses}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if sys.argv[1] == "job":
+        job(Path(sys.argv[2]))
+    else:
+        os.environ.setdefault("PLACKETT_TIMEOUT", "30")  # for one that is killed before they have met
+        fitted(0)  # so that the forks have their kernels
+        asked = dict(argument.split("=") for argument in sys.argv[2:])
+        print(json.dumps({fault: run(fault, int(times), int(sys.argv[1])) for fault, times in asked.items()}))

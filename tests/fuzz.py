@@ -1,0 +1,551 @@
+"""Altered files for every reader and every loader of models: a result that holds, or a clean error.
+
+    python tests/fuzz.py                                    for five minutes
+    python tests/fuzz.py --minutes 60                       for an hour
+    python tests/fuzz.py --only letor xmc --inputs 3000 --seed 7
+
+Each target runs in a process of its own, so that a crash is counted and not suffered. What is accepted is written and
+read again: if that gives something else, it was read wrongly in silence. Hashes are set right after an alteration, as
+someone who alters a file would do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import hashlib
+import io
+import json
+import random
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plackett import data
+from plackett.aggregation import load_edges
+from plackett.data.containers import Ballots, MultilabelData, RankingData
+from plackett.data.preflib import tiers_of
+from plackett.errors import DataError
+from plackett.estimators import (
+    BoostedRanker,
+    CoordinateAscentRanker,
+    ExtremeClassifier,
+    LinearRanker,
+    NeuralRanker,
+    RankAggregator,
+    load_model,
+)
+
+LONGEST = 20.0  # seconds for one input
+_RNG = np.random.default_rng(5)
+X, Y = _RNG.normal(size=(40, 3)), _RNG.integers(0, 3, 40)
+GROUP = [20, 20]
+LABELS = _RNG.random((40, 6)) < 0.3
+
+Mutator = Callable[[bytes, random.Random], bytes]
+
+
+class SilentlyWrong(Exception):  # noqa: N818 - a finding, not an error of the code here
+    """What was read is not what is read again."""
+
+
+# Alterations
+
+_TOKENS = (
+    b"\n", b" ", b":", b",", b"#", b"\0", b"\r", b"{", b"}", b"[", b"]", b"-", b"e", b"nan", b"inf", b'"', b"=",
+    b"9" * 25, b"\xff", b"\xef\xbb\xbf", b"\x1b[2J",
+)  # fmt: skip
+_NUMBERS = (
+    b"0", b"1", b"-1", b"2", b"-2", b"127", b"128", b"255", b"65536", b"2147483647", b"2147483648", b"-2147483648",
+    b"4294967296", b"9223372036854775807", b"1000000000000", b"1e308", b"1e999", b"-1e-320", b"0.5", b"nan", b"-inf",
+)  # fmt: skip
+_VALUES: tuple[Any, ...] = (
+    None, True, 0, 1, -1, 2, 10**9, 10**12, 10**30, -(10**12), 1.5, 1e300, "", "x", "../../etc/passwd", "/etc/passwd",
+    "builtins.eval", "__class__", [], [[]], [10**9], [1] * 1000, {}, {"x": 1}, "nan",
+)  # fmt: skip
+
+
+def mutate(content: bytes, rng: random.Random) -> bytes:
+    """One to four alterations of bytes, numbers and lines."""
+    for _ in range(rng.randint(1, 4)):
+        content = rng.choice((_alter_bytes, _alter_bytes, _alter_number, _alter_number, _alter_lines))(content, rng)
+    return content
+
+
+def _alter_bytes(content: bytes, rng: random.Random) -> bytes:
+    at = rng.randint(0, len(content))
+    new = rng.choice(_TOKENS) if rng.random() < 0.5 else rng.randbytes(rng.randint(1, 4))
+    match rng.choice(("flip", "replace", "insert", "delete", "cut", "repeat")):
+        case "flip" if content:
+            at = min(at, len(content) - 1)
+            return content[:at] + bytes([content[at] ^ 1 << rng.randint(0, 7)]) + content[at + 1 :]
+        case "replace":
+            return content[:at] + new + content[at + len(new) :]
+        case "insert":
+            return content[:at] + new + content[at:]
+        case "delete":
+            return content[:at] + content[at + rng.randint(1, 30) :]
+        case "cut":
+            return content[:at] if rng.random() < 0.3 else content
+        case _:
+            return content[:at] + content[at // 2 : at] + content[at:]
+
+
+def _alter_number(content: bytes, rng: random.Random) -> bytes:
+    found = list(re.finditer(rb"-?\d+(?:\.\d+)?(?:e-?\d+)?", content))
+    if not found:
+        return content
+    one = rng.choice(found)
+    return content[: one.start()] + rng.choice(_NUMBERS) + content[one.end() :]
+
+
+def _alter_lines(content: bytes, rng: random.Random) -> bytes:
+    lines = content.split(b"\n")
+    i, j = rng.randrange(len(lines)), rng.randrange(len(lines))
+    match rng.choice(("swap", "delete", "double", "move")):
+        case "swap":
+            lines[i], lines[j] = lines[j], lines[i]
+        case "delete":
+            del lines[i]
+        case "double":
+            lines.insert(j, lines[i])
+        case _:
+            lines.insert(j, lines.pop(i))
+    return b"\n".join(lines)
+
+
+def mutate_json(content: bytes, rng: random.Random, whole: bool = False) -> bytes:
+    """Values of a JSON text replaced or removed; sometimes, unless it is to stay one, bytes altered."""
+    if not whole and rng.random() < 0.2:
+        return mutate(content, rng)
+    document = json.loads(content)
+    for _ in range(rng.randint(1, 3)):
+        parents = list(_containers(document))
+        parent = rng.choice(parents)
+        keys = list(parent) if isinstance(parent, dict) else list(range(len(parent)))
+        if keys:
+            key = rng.choice(keys)
+            if rng.random() < 0.15:
+                del parent[key]
+            else:
+                parent[key] = rng.choice(_VALUES)
+    return json.dumps(document).encode()
+
+
+def _containers(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list):
+        yield value
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _containers(part)
+
+
+# Readers
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two containers hold the same."""
+    if isinstance(a, Ballots):
+        weights = np.array_equal(a.weights, b.weights) and [set(map(tuple, map(sorted, t))) for t in tiers_of(a)] == [
+            set(map(tuple, map(sorted, t))) for t in tiers_of(b)
+        ]
+        order = [[sorted(t) for t in x] for x in tiers_of(a)] == [[sorted(t) for t in x] for x in tiers_of(b)]
+        return weights and order and list(a.names) == list(b.names)
+    if isinstance(a, MultilabelData):
+        return all(_same_matrix(p, q) for p, q in ((a.X, b.X), (a.Y, b.Y)))
+    if isinstance(a, RankingData):
+        rest = all(np.array_equal(p, q) for p, q in ((a.y, b.y), (a.qid, b.qid), (a.offsets, b.offsets)))
+        ids = (a.ids is None) == (b.ids is None) and (a.ids is None or list(a.ids) == list(b.ids))
+        return rest and ids and _same_matrix(a.X, b.X)
+    return np.array_equal(a, b)
+
+
+def _same_matrix(a: Any, b: Any) -> bool:
+    if hasattr(a, "indptr"):
+        return a.shape == b.shape and all(
+            np.array_equal(getattr(a, name), getattr(b, name), equal_nan=name == "data")
+            for name in ("indptr", "indices", "data")
+        )
+    return np.array_equal(a, b, equal_nan=True)
+
+
+def round_trip(read: Callable[..., Any], write: Callable[..., None], **options: Any) -> Callable[[bytes], None]:
+    def run(content: bytes) -> None:
+        found = read(io.BytesIO(content))
+        written = io.BytesIO()
+        try:
+            write(found, written)
+        except ValueError:
+            return  # the text cannot hold it, and the writer says so
+        if isinstance(found, RankingData) and options.get("sized"):
+            again = read(io.BytesIO(written.getvalue()), n_features=found.X.shape[1])
+        else:
+            again = read(io.BytesIO(written.getvalue()))
+        if not _same(found, again):
+            raise SilentlyWrong(written.getvalue()[:200])
+
+    return run
+
+
+def _sparse_letor(source: Any, **options: Any) -> Any:
+    return data.load_letor(source, sparse=True, unsorted="sort", scattered="group", first_index=0, **options)
+
+
+def _write_edges(ballots: Ballots, target: io.BytesIO) -> None:
+    names, items = ballots.names, ballots.items.tolist()
+    if any(
+        not name.isprintable() or name != name.strip() or '"' in name or "," in name or name[0] == "#" for name in names
+    ):
+        raise ValueError("a name that needs quotes")
+    lines = [
+        f"{names[a]},{names[b]},{w!r}"
+        for a, b, w in zip(items[::2], items[1::2], ballots.weights.tolist(), strict=True)
+    ]
+    target.write("\n".join(["winner,loser,weight", *lines]).encode())
+
+
+def _load_npy(source: io.BytesIO) -> Any:
+    source.name = "scores.npy"  # type: ignore[attr-defined]
+    return data.load_scores(source, _SCORED)
+
+
+def _save_npy(scores: Any, target: io.BytesIO) -> None:
+    np.save(target, scores)
+
+
+_SCORED = RankingData(np.zeros((3, 1)), np.zeros(3), np.zeros(3), np.array([0, 3]))
+_PAIRED = data.load_xmc(io.BytesIO(b"2 1 5\n0 0:1\n1 0:1\n"))
+
+
+def _seed_of(write: Callable[..., None], value: Any) -> bytes:
+    target = io.BytesIO()
+    write(value, target)
+    return target.getvalue()
+
+
+_LETOR = b"2 qid:1 1:0.5 2:-3e-2 # docid = a\n0 qid:1 1:7\n1 qid:2 3:1.25\n"
+READERS: dict[str, tuple[bytes, Callable[[bytes], None]]] = {
+    "letor": (_LETOR, round_trip(data.load_letor, data.dump_letor, sized=True)),
+    "letor, sparse": (
+        b"2 qid:1 2:0.5 0:-3e-2\n0 qid:2 1:7\n1 qid:1 3:nan\n",
+        round_trip(_sparse_letor, lambda d, t: data.dump_letor(d, t, first_index=0), sized=True),
+    ),
+    "group": (b"3\n2\n10\n", round_trip(data.load_group, data.dump_group)),
+    "xmc": (b"3 4 5\n1,2 0:1 3:0.5\n 1:2\n4,0\n", round_trip(data.load_xmc, data.dump_xmc)),
+    "preflib": (
+        b"# DATA TYPE: toi\n# NUMBER ALTERNATIVES: 3\n# ALTERNATIVE NAME 1: a\n2: 1,{2,3}\n1: 3\n",
+        round_trip(data.load_preflib, data.dump_preflib),
+    ),
+    "csv, ranks": (b"a,b,c\n1,2,2\n,1,\n3,1,2\n", round_trip(data.load_rankings_csv, data.dump_rankings_csv)),
+    "csv, places": (
+        b"place1,place2\nx,y=z\ny,\n",
+        round_trip(data.load_rankings_csv, lambda d, t: data.dump_rankings_csv(d, t, layout="places")),
+    ),
+    "edges": (b"winner,loser,weight\nAda,Bob,3\nBob,Eve,1\nEve,Ada,2.5\n", round_trip(load_edges, _write_edges)),
+    "parquet": (
+        _seed_of(data.dump_parquet, RankingData(np.ones((3, 2)), np.ones(3), np.array([1, 1, 2]), np.array([0, 2, 3]))),
+        round_trip(data.load_parquet, data.dump_parquet),
+    ),
+    "scores": (b"0.5\n-1e3\n7\n", round_trip(lambda s: data.load_scores(s, _SCORED), data.dump_scores)),
+    "scores, npy": (_seed_of(_save_npy, np.array([0.5, 1.0, 2.0])), round_trip(_load_npy, _save_npy)),
+    "scores of labels": (
+        b"0:1 3:0.5\n4:2\n",
+        round_trip(lambda s: data.load_scores(s, _PAIRED).toarray(), lambda a, t: data.dump_scores(_csr(a), t)),
+    ),
+    "any format": (_LETOR, lambda content: str(data.load(io.BytesIO(content)))),  # type: ignore[dict-item]
+}
+
+
+def _csr(dense: Any) -> Any:
+    from scipy.sparse import csr_array
+
+    return csr_array(dense)
+
+
+# Models
+
+
+_FEW: dict[str, Any] = {"n_estimators": 3, "num_leaves": 5, "min_child_samples": 3, "progress": False}
+_SMALL: dict[str, Any] = {"hidden_sizes": (4,), "epochs": 1, "progress": False, "random_state": 0}
+
+
+def _of_lists(model: Any, features: Any = X) -> Any:
+    return model.fit(features, Y, group=GROUP)
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "boosted": lambda: _of_lists(BoostedRanker(**_FEW)),
+    "boosted, categories": lambda: _of_lists(
+        BoostedRanker(**_FEW, categorical_features=[0], lightgbm_params={"min_data_per_group": 1, "cat_smooth": 0.1}),
+        np.round(X * 2) + 9,
+    ),
+    "boosted, classes": lambda: _of_lists(BoostedRanker("mcrank", **_FEW)),
+    "boosted, linear": lambda: _of_lists(BoostedRanker("regression", **_FEW, lightgbm_params={"linear_tree": True})),
+    "neural": lambda: _of_lists(
+        NeuralRanker(**_SMALL, ensemble=2, scaling="quantile", missing="indicator"), np.where(X > 1, np.nan, X)
+    ),
+    "neural, attention": lambda: _of_lists(NeuralRanker(**_SMALL, attention_layers=1)),
+    "extreme": lambda: ExtremeClassifier(**_SMALL).fit(X, LABELS),
+    "linear": lambda: _of_lists(LinearRanker()),
+    "coordinate_ascent": lambda: _of_lists(CoordinateAscentRanker(random_state=0)),
+    "aggregator": lambda: RankAggregator().fit([["a", "b", "c"], ["b", {"a", "c"}], ["c", "a"]]),
+}
+"""A small model of every kind, and variants with other files."""
+
+
+def use(model: Any) -> Any:
+    if isinstance(model, RankAggregator):
+        return model.predict_log_proba([["a", "b"], [{"a", "c"}, "b"]])
+    if isinstance(model, BoostedRanker) and model.gains_ is None and not model.lightgbm_params:
+        model.predict(X, contributions=True)
+    return model.predict(X)
+
+
+class ModelTarget:
+    """A folder of a model, one of whose files is altered."""
+
+    def __init__(self, model: Any, folder: Path) -> None:
+        self._folder = folder
+        model.save(folder / "seed")
+        self._files = {path.name: path.read_bytes() for path in (folder / "seed").iterdir()}
+
+    def alter(self, rng: random.Random) -> dict[str, bytes]:
+        files = dict(self._files)
+        name = rng.choice(sorted(files))
+        files[name] = (mutate_json if name.endswith(".json") else mutate)(files[name], rng)
+        if name.endswith(".safetensors") and rng.random() < 0.8:
+            files[name] = mutate_tensors(self._files[name], rng, self._folder / "tensors")
+        if name != "plackett.json":
+            description = json.loads(files["plackett.json"])
+            if "sha256" in description["state"]:
+                description["state"]["sha256"] = hashlib.sha256(files[name]).hexdigest()
+            files["plackett.json"] = json.dumps(description).encode()
+        return files
+
+    def run(self, files: dict[str, bytes]) -> None:
+        folder = self._folder / "altered"
+        folder.mkdir(exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        model = load_model(folder)
+        try:
+            found = use(model)
+        except ValueError:
+            return  # an error of predict that says why
+        model.save(self._folder / "again")
+        if not np.array_equal(found, use(load_model(self._folder / "again")), equal_nan=True):
+            raise SilentlyWrong("other scores after saving and loading")
+
+
+def mutate_tensors(content: bytes, rng: random.Random, path: Path) -> bytes:
+    """Tensors of a safetensors file with other shapes, types, names or values, under a right checksum."""
+    import torch
+
+    from plackett.training.checkpoints import read_tensors, write_tensors
+
+    path.write_bytes(content)
+    stored, about = read_tensors(path)
+    tensors = {name: tensor.clone() for name, tensor in stored.items()}
+    for _ in range(rng.randint(1, 3)):
+        name = rng.choice(sorted(tensors))
+        tensor = tensors[name]
+        match rng.choice(("shape", "type", "drop", "rename", "value", "about")):
+            case "shape":
+                tensors[name] = torch.zeros(
+                    rng.choice([(), (0,), (1,), (2, 3), (1, 1, 1), (70000,)]), dtype=tensor.dtype
+                )
+            case "type":
+                tensors[name] = tensor.to(
+                    rng.choice([torch.int64, torch.float16, torch.uint8, torch.bool, torch.float64])
+                )
+            case "drop" if len(tensors) > 1:
+                del tensors[name]
+            case "rename":
+                tensors[rng.choice(("", "0", "0.", "scaling.", "network.x", "9999999999.step"))] = tensors.pop(name)
+            case "value" if tensor.numel():
+                tensor.view(-1)[rng.randrange(tensor.numel())] = (
+                    rng.choice([0, -1, 10**9, float("inf"), float("nan")])
+                    if (tensor.is_floating_point())
+                    else rng.choice([-1, 0, 100])
+                )
+            case _:
+                about = json.loads(mutate_json(json.dumps(about).encode(), rng, whole=True))
+    write_tensors(path, tensors, about)
+    return path.read_bytes()
+
+
+# Checkpoints
+
+
+class BoostedCheckpoint:
+    """The checkpoint of a training of trees, taken up after it was altered."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "boosted.npz"
+        self._fit(2)
+        with np.load(self._path, allow_pickle=False) as arrays:
+            self._arrays = dict(arrays)
+
+    def _fit(self, rounds: int) -> Any:
+        model = BoostedRanker(n_estimators=rounds, num_leaves=4, min_child_samples=3, progress=False)
+        return model.fit(
+            X, Y, group=GROUP, eval_set=(X, Y, np.repeat([0, 1], 20)), checkpoint=self._path, checkpoint_every=1
+        )
+
+    def alter(self, rng: random.Random) -> bytes:
+        arrays = dict(self._arrays)
+        name = rng.choice(sorted(arrays))
+        if name == "header":
+            arrays[name] = np.array(mutate_json(str(arrays[name]).encode(), rng).decode("utf-8", "replace"))
+        elif name == "model":
+            arrays[name] = np.frombuffer(mutate(arrays[name].tobytes(), rng), np.uint8)
+        else:
+            arrays[name] = rng.choice([arrays[name][:5], arrays[name] * np.nan, np.zeros((2, 3)), np.arange(40)])
+        target = io.BytesIO()
+        np.savez(target, **arrays)
+        return target.getvalue() if rng.random() < 0.8 else mutate(target.getvalue(), rng)
+
+    def run(self, content: bytes) -> None:
+        self._path.write_bytes(content)
+        self._fit(3).predict(X)
+
+
+class NeuralCheckpoint:
+    """The checkpoint of a training of a network, taken up after it was altered."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "neural"
+        self._fit()
+        (self._path,) = self._folder.glob("*.safetensors")
+        self._content = self._path.read_bytes()
+
+    def _fit(self) -> Any:
+        model = NeuralRanker(hidden_sizes=(3,), epochs=2, progress=False, random_state=0, batch_size=20)
+        return model.fit(X, Y, group=GROUP, checkpoint=self._folder, checkpoint_every=0)
+
+    def alter(self, rng: random.Random) -> bytes:
+        return (
+            mutate_tensors(self._content, rng, self._folder.with_name("tensors"))
+            if rng.random() < 0.8
+            else mutate(self._content, rng)
+        )
+
+    def run(self, content: bytes) -> None:
+        for path in self._folder.iterdir():
+            path.unlink()
+        self._path.write_bytes(content)
+        try:
+            self._fit().predict(X)
+        except DataError:
+            raise
+        except ValueError:
+            return  # such as a loss that is no number, from weights that are none
+
+
+# Running
+
+
+class ReaderTarget:
+    def __init__(self, seed: bytes, run: Callable[[bytes], None]) -> None:
+        self._seed, self.run = seed, run
+
+    def alter(self, rng: random.Random) -> bytes:
+        return mutate(self._seed, rng)
+
+
+TARGETS: dict[str, Callable[[Path], Any]] = {
+    **{name: lambda _, pair=pair: ReaderTarget(*pair) for name, pair in READERS.items()},
+    **{f"model: {name}": lambda folder, make=make: ModelTarget(make(), folder) for name, make in MODELS.items()},
+    "checkpoint: boosted": BoostedCheckpoint,
+    "checkpoint: neural": NeuralCheckpoint,
+}  # fmt: skip
+
+
+def fuzz(target: Any, inputs: int, seconds: float, seed: int) -> Counter[str]:
+    """Counts of inputs, clean errors and accepted ones. Anything else is raised; too long a run ends the process."""
+    counts: Counter[str] = Counter()
+    end = time.monotonic() + seconds
+    while counts["inputs"] < inputs and time.monotonic() < end:
+        number = seed + counts["inputs"]
+        altered = target.alter(random.Random(number))  # noqa: S311 - repeatable
+        faulthandler.dump_traceback_later(LONGEST, exit=True)
+        try:
+            target.run(altered)
+            counts["accepted"] += 1
+        except DataError:
+            counts["clean errors"] += 1
+        except Exception as error:
+            raise AssertionError(f"input {number}: {type(error).__name__}: {error}") from error
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        counts["inputs"] += 1
+    return counts
+
+
+def _run_here(name: str, inputs: int, seconds: float, seed: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        target = TARGETS[name](Path(folder))
+        fuzz(target, 5, LONGEST, seed)  # compiled, imported
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        counts = fuzz(target, inputs, seconds, seed)
+    return {**counts, "MB": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024}
+
+
+def run_apart(names: list[str], inputs: int, seconds: float, seed: int) -> dict[str, dict[str, Any]]:
+    """What a process of their own found for each; one that dies is a crash, or a hang."""
+    command = [sys.executable, __file__, "--here", "--inputs", str(inputs), "--seconds", str(seconds)]
+    command += ["--seed", str(seed), "--only", *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode == 0:
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+    kinds = {"Timeout (": "hangs", "SilentlyWrong": "silent wrong reads"}
+    kind = next((kind for sign, kind in kinds.items() if sign in done.stderr), "crashes")
+    return {", ".join(names): {kind: 1, "how": done.stderr[-1500:]}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", nargs="+", choices=TARGETS, default=list(TARGETS))
+    parser.add_argument("--inputs", type=int, default=10**9)
+    parser.add_argument("--minutes", type=float, default=5.0, help="for all targets, without their preparation")
+    parser.add_argument("--seconds", type=float, help="for each target")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--here", action="store_true", help="in this process; prints JSON")
+    arguments = parser.parse_args()
+    chosen, inputs, seed = arguments.only, arguments.inputs, arguments.seed
+    seconds = arguments.seconds or 60 * arguments.minutes / len(chosen)
+    if arguments.here:
+        print(json.dumps({name: _run_here(name, inputs, seconds, seed) for name in chosen}))
+        return
+    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+    from measure import report, save
+    from rich.console import Console
+
+    columns = ["inputs", "clean errors", "accepted", "crashes", "hangs", "silent wrong reads", "MB"]
+    results: dict[str, dict[str, Any]] = {}
+    for name in chosen:
+        results |= run_apart([name], inputs, seconds, seed)
+    total = {c: (max if c == "MB" else sum)(found.get(c, 0) for found in results.values()) for c in columns}
+    rows = [[name, *(f"{found.get(c, 0):,}" for c in columns)] for name, found in {**results, "all": total}.items()]
+    console = Console(width=120)
+    report("Altered files", ["", *columns], rows, console)
+    for name, found in results.items():
+        if "how" in found:
+            console.print(name, found["how"], markup=False)
+    if len(chosen) == len(TARGETS):
+        save({"limit in seconds": LONGEST, "targets": results, "all": total}, "fuzz", console)
+    sys.exit(any("how" in found for found in results.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,615 @@
+"""Files from strangers: nothing in them is executed, believed about sizes, or followed elsewhere."""
+
+import ast
+import builtins
+import bz2
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+import pickle
+import re
+import resource
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fuzz
+import joblib
+import numpy as np
+import pytest
+import torch
+from processes import run_alone
+from typer.testing import CliRunner
+
+import plackett
+from plackett import data
+from plackett.aggregation import load_edges
+from plackett.cli.app import app
+from plackett.data import files, sparse_text
+from plackett.data.stored import parse_array, parse_arrays, parse_json, regular_file
+from plackett.errors import DataError
+from plackett.estimators import LinearRanker, RankAggregator, load_model, saved
+
+SOURCES = sorted(Path(plackett.__file__).parent.rglob("*.py"))
+
+
+# Nothing is executed
+
+_FORBIDDEN_MODULES = {
+    "pickle",
+    "cPickle",
+    "dill",
+    "cloudpickle",
+    "marshal",
+    "shelve",
+    "jsonpickle",
+    "yaml",
+    "imp",
+    "joblib",
+}
+_FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
+
+
+def _faults(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (f"import {a.name}" for a in node.names if a.name.split(".")[0] in _FORBIDDEN_MODULES)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in _FORBIDDEN_MODULES:
+            yield f"from {node.module} import"
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            if name in _FORBIDDEN_CALLS:
+                yield name
+            if re.search(r"(^|\.)(np|numpy)\.load$", name) and given.get("allow_pickle") != "False":
+                yield f"{name} without allow_pickle=False"
+            if name == "torch.load" and given.get("weights_only") != "True":
+                yield f"{name} without weights_only=True"
+            if name in ("os.system", "os.popen") or given.get("shell") == "True":
+                yield f"{name} with a shell"
+            if name.endswith("import_module") and not isinstance(node.args[0], ast.Constant | ast.JoinedStr | ast.Name):
+                yield f"{name} of something computed"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(SOURCES[0].parent)))
+def test_no_module_can_execute_data(source: Path) -> None:
+    assert list(_faults(ast.parse(source.read_text()))) == []
+
+
+def test_the_search_for_them_finds_some() -> None:
+    code = "import pickle\nfrom joblib import load\nnp.load(x)\ntorch.load(x)\neval(x)\nsubprocess.run(x, shell=True)"
+    assert len(list(_faults(ast.parse(code)))) == 6
+
+
+class Trap:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("exit 1",)
+
+
+def _written(write: Callable[..., Any]) -> bytes:
+    target = io.BytesIO()
+    write(target)
+    return target.getvalue()
+
+
+_OBJECTS = np.array([Trap()], dtype=object)
+PICKLES = {
+    "pickle": pickle.dumps(Trap()),
+    "npy": _written(lambda file: np.save(file, _OBJECTS, allow_pickle=True)),
+    "npz": _written(lambda file: np.savez(file, scores=_OBJECTS, coefficients=_OBJECTS)),
+    "joblib": _written(lambda file: joblib.dump(Trap(), file)),
+    "torch": _written(lambda file: torch.save({"weight": Trap()}, file)),
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a linear tree or a fit of three rounds is no matter here
+        for name, make in fuzz.MODELS.items():
+            make().save(folder / name)
+    return {name: folder / name for name in fuzz.MODELS}
+
+
+@pytest.fixture
+def no_execution(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever unpickles or evaluates is caught, and not by an `except` of theirs."""
+    for seed, read in fuzz.READERS.values():  # compiled code comes from a cache that is trusted, by pickle
+        read(seed)
+
+    class Executed(BaseException):
+        pass
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise Executed
+
+    for module, name in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"), (pickle, "_Unpickler")):
+        monkeypatch.setattr(module, name, refuse)
+    monkeypatch.setattr(os, "system", refuse)
+    for name in ("eval", "exec"):
+        original = getattr(builtins, name)
+        # The import system and namedtuples execute code of their own.
+        monkeypatch.setattr(builtins, name, _unless_from_plackett(original, refuse))
+
+
+def _unless_from_plackett(original: Callable[..., Any], refuse: Callable[..., Any]) -> Callable[..., Any]:
+    import sys
+
+    def guarded(*arguments: Any, **named: Any) -> Any:
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        return (
+            refuse() if caller.startswith(("plackett", "numpy", "torch", "joblib")) else original(*arguments, **named)
+        )
+
+    return guarded
+
+
+def _copy(folder: Path, target: Path) -> Path:
+    target.mkdir()
+    for path in folder.iterdir():
+        (target / path.name).write_bytes(path.read_bytes())
+    return target
+
+
+@pytest.mark.usefixtures("no_execution")
+@pytest.mark.parametrize("kind", ["boosted", "neural", "extreme", "linear", "coordinate_ascent", "aggregator"])
+def test_pickles_in_place_of_a_models_files(kind: str, models: dict[str, Path], tmp_path: Path) -> None:
+    for way, content in PICKLES.items():
+        for name in [path.name for path in models[kind].iterdir()]:
+            folder = _copy(models[kind], tmp_path / f"{way}-{name}")
+            (folder / name).write_bytes(content)
+            resign(folder)
+            with pytest.raises(DataError):
+                load_model(folder)
+
+
+@pytest.mark.usefixtures("no_execution")
+def test_pickles_in_place_of_data() -> None:
+    ranking = data.load_letor(io.BytesIO(b"1 qid:1 1:1\n0 qid:1 1:2\n"))
+    for content in PICKLES.values():
+        stream = io.BytesIO(content)
+        stream.name = "scores.npy"
+        with pytest.raises(DataError):
+            data.load_scores(stream, ranking)
+        for read in (data.load, data.load_letor, data.load_xmc, data.load_parquet, data.load_preflib, load_edges):
+            with pytest.raises(DataError):
+                read(io.BytesIO(content))
+
+
+@pytest.mark.usefixtures("no_execution")
+@pytest.mark.parametrize("key", ["class", "objective", "network", "activation", "optimizer", "solver", "scaling"])
+@pytest.mark.parametrize("name", ["os.system", "builtins.eval", "__import__", "load_state_dict", "__class__"])
+def test_names_in_a_description_are_looked_up_in_lists(
+    key: str, name: str, models: dict[str, Path], tmp_path: Path
+) -> None:
+    for kind, folder in models.items():
+        changed = _copy(folder, tmp_path / kind)
+        description = json.loads((changed / "plackett.json").read_text())
+        place = description if key == "class" else description["parameters"]
+        if key not in place:
+            continue
+        place[key] = name
+        (changed / "plackett.json").write_text(json.dumps(description))
+        try:
+            model = load_model(changed)
+        except DataError:
+            continue
+        assert key in ("objective", "optimizer", "solver", "scaling")  # of a training, which says so when it begins
+        with pytest.raises(ValueError, match="must be one of"):
+            model.fit([["a", "b"], ["b", "a"]]) if kind == "aggregator" else _fit(model)
+
+
+def _fit(model: Any) -> None:
+    if "extreme" in type(model).__name__.lower():
+        model.fit(fuzz.X, fuzz.LABELS)
+    else:
+        model.fit(fuzz.X, fuzz.Y, group=fuzz.GROUP)
+
+
+# Models stay in their folder
+
+
+def resign(folder: Path) -> None:
+    """Set the hash of the description right, as whoever alters a model would."""
+    try:
+        description = json.loads((folder / "plackett.json").read_text())
+    except ValueError:
+        return
+    for path in folder.iterdir():
+        if path.name != "plackett.json" and "sha256" in description["state"]:
+            description["state"]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (folder / "plackett.json").write_text(json.dumps(description))
+
+
+@pytest.mark.parametrize("kind", ["boosted", "neural", "extreme", "linear", "coordinate_ascent", "aggregator"])
+def test_links_are_not_followed(kind: str, models: dict[str, Path], tmp_path: Path) -> None:
+    for number, name in enumerate(path.name for path in models[kind].iterdir()):
+        folder = _copy(models[kind], tmp_path / str(number))
+        (folder / name).unlink()
+        (folder / name).symlink_to(models[kind] / name)
+        with pytest.raises(DataError, match="expected a file, got a link, a folder, a pipe or a device"):
+            load_model(folder)
+    linked = tmp_path / "linked"
+    linked.symlink_to(models[kind])  # the folder itself may be named by a link of the user's
+    load_model(linked)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_pipes_do_not_stop_the_reader(models: dict[str, Path], tmp_path: Path) -> None:
+    for name in ("plackett.json", "model.txt"):
+        folder = _copy(models["boosted"], tmp_path / name)
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+        with pytest.raises(DataError, match="a pipe"):
+            load_model(folder)
+
+
+def test_no_name_in_a_description_is_a_path(models: dict[str, Path], tmp_path: Path, monkeypatch: Any) -> None:
+    """All texts of a description become paths; what is opened is in the folder all the same."""
+    opened: list[Path] = []
+    original = Path.open
+
+    def watch(self: Path, *arguments: Any, **named: Any) -> Any:
+        opened.append(self)
+        return original(self, *arguments, **named)
+
+    for kind, source in models.items():
+        folder = _copy(source, tmp_path / kind)
+        description = json.loads((folder / "plackett.json").read_text())
+        description["state"] |= {"file": "/etc/passwd", "weights": "../../x", "model": "../x"}
+        description["file"] = "/etc/passwd"
+        (folder / "plackett.json").write_text(json.dumps(description))
+        monkeypatch.setattr(Path, "open", watch)
+        load_model(folder)
+        monkeypatch.undo()
+        assert opened
+        assert {path.parent for path in opened} == {folder}
+        opened.clear()
+
+
+# Sizes are not believed
+
+
+def _rewrite(folder: Path, target: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+    copy = _copy(folder, target)
+    description = json.loads((copy / "plackett.json").read_text())
+    change(description)
+    (copy / "plackett.json").write_text(json.dumps(description))
+    return copy
+
+
+def _set(*keys: str, to: Any) -> Callable[[dict[str, Any]], None]:
+    def change(description: dict[str, Any]) -> None:
+        place = description
+        for key in keys[:-1]:
+            place = place[key]
+        place[keys[-1]] = to
+
+    return change
+
+
+HUGE = {
+    "hidden sizes": ("neural", _set("parameters", "hidden_sizes", to=[10**9])),
+    "many hidden sizes": ("neural", _set("parameters", "hidden_sizes", to=[1] * 10**6)),
+    "overflowing sizes": ("neural", _set("parameters", "hidden_sizes", to=[10**18, 10**18])),
+    "no whole number": ("neural", _set("parameters", "hidden_sizes", to=[10**30])),
+    "attention": ("neural, attention", _set("parameters", "attention_layers", to=10**9)),
+    "heads": ("neural, attention", _set("parameters", "attention_heads", to=10**9)),
+    "members": ("neural", _set("state", "members", to=10**9)),
+    "no members": ("neural", _set("state", "members", to=0)),
+    "features": ("neural", _set("n_features_in", to=10**12)),
+    "features of the scaling": ("neural", _set("state", "about", "features", to=10**12)),
+    "labels": ("extreme", _set("state", "about", "labels", to=10**12)),
+    "features of labels": ("extreme", _set("n_features_in", to=10**12)),
+    "coefficients": ("linear", _set("n_features_in", to=10**12)),
+    "items": ("aggregator", _set("state", "items", to=["a", "b"])),
+    "classes": ("boosted, classes", _set("state", "gains", to=[1.0] * 10**5)),
+    "best round": ("boosted", _set("state", "best_iteration", to=10**12)),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_descriptions_that_declare_too_much(name: str, models: dict[str, Path], tmp_path: Path) -> None:
+    kind, change = HUGE[name]
+    folder = _rewrite(models[kind], tmp_path / "model", change)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DataError):
+        load_model(folder)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kB: no more than reading a model
+
+
+def test_tensors_that_declare_too_much(models: dict[str, Path], tmp_path: Path) -> None:
+    folder = _copy(models["neural"], tmp_path / "model")
+    path = folder / "weights.safetensors"
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    name = next(name for name in header if name != "__metadata__")
+    header[name]["shape"] = [10**12]
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
+    resign(folder)
+    with pytest.raises(DataError, match="not a readable file of tensors"):
+        load_model(folder)
+    path.write_bytes((10**15).to_bytes(8, "little") + content[8:])
+    resign(folder)
+    with pytest.raises(DataError, match="not a readable file of tensors"):
+        load_model(folder)
+
+
+def _npy(descr: str, shape: str, content: bytes = b"") -> bytes:
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + content
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (_npy("'<f8'", "(1000000000000,)"), r"shape \(1000000000000,\) in 0 bytes"),
+        (_npy("'<f8'", "(99999999999, 99999999999)", b"\0" * 8), "in 8 bytes"),
+        (_npy("'|O'", "(1,)", b"\0" * 8), "not an array of numbers or texts"),
+        (_npy("[('a', '<f8')]", "(1,)", b"\0" * 8), "not an array of numbers or texts"),
+        (_npy("'<i3'", "(1,)", b"\0" * 3), "of a type that is not known"),
+        (_npy("'<U99999999'", "(9,)"), "in 0 bytes"),
+        (_npy("'<f8'", "(" * 5000 + ")" * 5000), "not an array of numbers or texts"),
+        (_npy("'<f8'", "__import__('os').system('x')"), "not an array of numbers or texts"),
+        (b"", "not an array"),
+    ],
+)
+def test_arrays_that_declare_too_much(content: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_array(content)
+
+
+def test_compressed_arrays_are_refused() -> None:
+    bomb = io.BytesIO()
+    np.savez_compressed(bomb, scores=np.zeros(10**7))
+    assert len(bomb.getvalue()) < 10**5
+    with pytest.raises(ValueError, match="compressed arrays, expected plain ones"):
+        parse_arrays(bomb)
+
+
+def test_arrays_that_share_their_bytes_are_refused() -> None:
+    """Many entries of a zip archive may point at the same content."""
+    import zipfile
+
+    stored = io.BytesIO()
+    with zipfile.ZipFile(stored, "w") as archive:
+        archive.writestr("a.npy", bytes(100_000))
+        (first,) = archive.filelist
+        for number in range(50):
+            copy = zipfile.ZipInfo(f"b{number}.npy")
+            copy.header_offset, copy.file_size, copy.compress_size = 0, first.file_size, first.compress_size
+            copy.CRC = first.CRC
+            archive.filelist.append(copy)
+    with pytest.raises(ValueError, match=r"larger than the file|not a file of arrays"):
+        parse_arrays(stored)
+
+
+def test_headers_of_data_that_declare_too_much() -> None:
+    cases: list[tuple[Callable[..., Any], bytes, str]] = [
+        (data.load_xmc, b"1 2 1000000000000\n0 0:1\n", "expected a header of rows, features and labels"),
+        (data.load_xmc, b"999999999 2 2\n0 0:1\n", "declares 999,999,999 rows, but 1 follow"),
+        (data.load_letor, b"1 qid:1 1000000000000000:1\n", "feature index beyond"),
+        (data.load_letor, b"1 qid:1 2000000000:1\n", "too many for a dense array"),
+        (
+            data.load_preflib,
+            b"# NUMBER ALTERNATIVES: 9999999\n1: 1,2\n",
+            "declares 9,999,999 alternatives, but names 0",
+        ),
+        (data.load_preflib, b"# NUMBER ALTERNATIVES: 1000000000000\n1: 1\n", "more than 10,000,000 alternatives"),
+        (data.load_preflib, b"# NUMBER ALTERNATIVES: 2\n9999999999999999: 1\n", "expected a ballot"),
+    ]
+    for read, content, message in cases:
+        with pytest.raises(DataError, match=message):
+            read(io.BytesIO(content))
+
+
+def test_a_declared_number_of_labels_takes_no_memory() -> None:
+    code = """
+    import io, json, resource
+    from plackett import data
+    data.describe(data.load_xmc(io.BytesIO(b"2 3 2\\n0 0:1\\n1 0:1\\n")))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = data.load_xmc(io.BytesIO(b"2 999999999 999999999\\n0 0:1\\n999999998 0:1\\n"))
+    facts = data.describe(found).facts
+    sparse = data.load_letor(io.BytesIO(b"1 qid:1 2000000000:1\\n"), sparse=True)
+    print(json.dumps([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, facts["labels"], sparse.X.shape]))
+    """
+    added, labels, shape = run_alone(code)
+    assert (labels, shape) == (999_999_999, [1, 2 * 10**9])
+    assert added < 100_000  # kB
+
+
+def test_sizes_of_lists_that_overflow_to_the_right_sum(tmp_path: Path) -> None:
+    path = tmp_path / "rows.txt"
+    path.write_bytes(b"1 1:1\n0 1:2\n")
+    sizes = [9 * 10**14] * (2**64 // (9 * 10**14))
+    sizes.append(2**64 - sum(sizes) + 2)
+    (tmp_path / "rows.txt.query").write_text("".join(f"{size}\n" for size in sizes))
+    assert int(np.array(sizes, np.int64).sum()) == 2
+    with pytest.raises(DataError, match="the sizes add up to"):
+        data.load_letor(path)
+
+
+# Compression
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress], ids=["gz", "bz2", "xz"])
+@pytest.mark.parametrize(
+    ("read", "line"),
+    [(data.load_letor, b"1 qid:1 1:1\n"), (data.load_preflib, b"# TITLE: x\n"), (data.load_parquet, b"PAR1" * 4)],
+)
+def test_bombs(
+    compress: Callable[[bytes], bytes], read: Callable[..., Any], line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a smaller allowance, so that the bomb can be one too."""
+    monkeypatch.setattr(files, "_FREE", 1 << 16)
+    monkeypatch.setattr(files, "_AT_ONCE", 1 << 14)
+    bomb = compress(line * (2**20 // len(line)))
+    with pytest.raises(
+        DataError, match=r"bytes expand to .* or more, over 250 times as many\. .*PLACKETT_MAX_EXPANSION"
+    ):
+        read(io.BytesIO(bomb))
+
+
+def test_bombs_from_files_and_a_higher_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_FREE", 1 << 18)
+    path = tmp_path / "letor.txt.gz"
+    path.write_bytes(gzip.compress(b"1 qid:1 1:1\n" * 10**5))
+    with pytest.raises(DataError, match="over 250 times"):
+        data.load_letor(path)
+    monkeypatch.setenv("PLACKETT_MAX_EXPANSION", "2000")
+    assert len(data.load_letor(path).y) == 10**5
+    monkeypatch.setenv("PLACKETT_MAX_EXPANSION", "many")
+    with pytest.raises(ValueError, match="PLACKETT_MAX_EXPANSION must be a number, or inf, got 'many'"):
+        data.load_letor(path)
+
+
+def test_compressed_data_as_they_are(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which real data are far from the limit: it does not matter how many there are."""
+    monkeypatch.setattr(files, "_FREE", 0)
+    lines = [
+        f"{rng.integers(3)} qid:{i // 20} " + " ".join(f"{j}:{rng.integers(9)}" for j in range(1, 20))
+        for i in range(4000)
+    ]
+    text = "\n".join(lines).encode()
+    assert len(data.load_letor(io.BytesIO(gzip.compress(text))).y) == 4000
+
+
+def test_parquet_of_repeated_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_FREE", 1 << 20)
+    rows = 2 * 10**5
+    table = data.RankingData(np.zeros((rows, 20)), np.zeros(rows), np.zeros(rows, np.int64), np.array([0, rows]))
+    target = io.BytesIO()
+    data.dump_parquet(table, target)
+    with pytest.raises(DataError, match="bytes expand to 35,200,000 or more"):
+        data.load_parquet(io.BytesIO(target.getvalue()))
+
+
+def test_a_line_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparse_text, "_LONGEST_LINE", 1000)
+    monkeypatch.setattr(sparse_text, "_BLOCK", 400)
+    with pytest.raises(DataError, match="a line of more than 1,000 bytes"):
+        data.load_letor(io.BytesIO(b"1 qid:1 " + b"1:1 " * 10**4))
+
+
+def test_many_columns_take_no_square_of_time() -> None:
+    header = ",".join(f"c{i}" for i in range(200_000)).encode()
+    with pytest.raises(DataError, match="a column name comes twice"):
+        data.load_rankings_csv(io.BytesIO(header + b",c1\n1\n"))
+    items = "=".join(f"c{i}" for i in range(15_000)).encode()
+    with pytest.raises(DataError, match="an item comes twice"):
+        data.load_rankings_csv(io.BytesIO(b"place1,place2\n" + items + b",c14999\n"))
+
+
+def test_cells_that_csv_refuses() -> None:
+    with pytest.raises(DataError, match="stream, line 1: not cells of a table"):
+        load_edges(io.BytesIO(b"a," + b"b" * 200_000))
+
+
+# JSON
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 10**5, "nested too deeply"),
+        ('{"a": 1, "a": 2}', "a name twice"),
+        ("[NaN]", "holds NaN, which is no number"),
+        ("[-Infinity]", "holds -Infinity"),
+        ("[1e999]", "holds 1e999"),
+        ("1" * 5000, "Exceeds the limit"),
+        (b'"\xff"', "utf-8"),
+        ("", "Expecting value"),
+    ],
+)
+def test_json(text: Any, message: str, models: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_json(text)
+    folder = _copy(models["linear"], tmp_path / "model")
+    (folder / "plackett.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(DataError, match=r"not a readable model"):
+        load_model(folder)
+
+
+def test_long_descriptions(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved, "_LARGEST_DESCRIPTION", 200)
+    with pytest.raises(DataError, match=r"plackett.json has more than 200 bytes"):
+        load_model(models["linear"])
+    with pytest.raises(ValueError, match="the description of a model may have 200 bytes, got"):
+        RankAggregator().fit([["a", "b"], ["b", "a"]]).save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_set("parameters", to=[]), "parameters must be dict, got list"),
+        (_set("parameters", "surprise", to=1), "surprise"),
+        (_set("n_features_in", to="3"), "n_features_in must be int or NoneType, got str"),
+        (_set("n_features_in", to=True), "n_features_in must be int or NoneType, got bool"),
+        (_set("feature_names_in", to=["a"]), "feature_names_in must hold 3 names"),
+        (_set("feature_names_in", to=[1, 2, 3]), "feature_names_in must hold 3 names"),
+        (_set("state", to=None), "state must be dict, got NoneType"),
+        (_set("state", to={}), "n_iter_"),
+        (_set("class", to="Trap"), "a model of class Trap; expected one of"),
+        (_set("format", to=99), "in format 99; expected"),
+    ],
+)
+def test_descriptions_of_other_kinds(
+    change: Callable[[dict[str, Any]], None], message: str, models: dict[str, Path], tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        load_model(_rewrite(models["linear"], tmp_path / "model", change))
+
+
+# Terminals
+
+
+def test_names_do_not_reach_the_terminal_as_commands(tmp_path: Path) -> None:
+    path = tmp_path / "edges.csv"
+    path.write_bytes(b"[/x]\x1b]0;title\x07,b\nb,[/x]\x1b]0;title\x07\n")
+    shown = CliRunner().invoke(app, ["aggregate", "--edges", str(path)])
+    assert shown.exit_code == 0
+    assert "\x1b]0" not in shown.output
+    assert "\\x1b" in shown.output
+
+
+# Checkpoints
+
+
+def test_checkpoints_of_a_training_of_trees(tmp_path: Path) -> None:
+    """Compiled code adds to as many scores as the checkpoint has: they must be those of the rows."""
+    target = fuzz.BoostedCheckpoint(tmp_path)
+    for scores in (np.zeros(5), np.zeros((40, 2)), np.arange(40), np.full(40, np.nan)):
+        content = io.BytesIO()
+        np.savez(content, **{**target._arrays, "scores0": scores})
+        with pytest.raises(DataError, match="scores"):
+            target.run(content.getvalue())
+    altered = target._arrays["model"].tobytes().replace(b"left_child=-1", b"left_child=-9")
+    content = io.BytesIO()
+    np.savez(content, **{**target._arrays, "model": np.frombuffer(altered, np.uint8)})
+    with pytest.raises(DataError, match="left_child and right_child must name every node"):
+        target.run(content.getvalue())
+
+
+def test_regular_files(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert regular_file(tmp_path / "file") == tmp_path / "file"
+    with pytest.raises(DataError, match="expected a file"):
+        regular_file(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        regular_file(tmp_path / "none")
+
+
+def test_linear_models_are_finite(models: dict[str, Path], tmp_path: Path) -> None:
+    folder = _copy(models["linear"], tmp_path / "model")
+    np.save(folder / "coefficients.npy", np.array([1.0, np.nan, 2.0]))
+    with warnings.catch_warnings(), pytest.raises(DataError, match="coefficients that are not finite"):
+        LinearRanker.load(folder)
