@@ -124,15 +124,19 @@ def _check_present(client: Any, workers: Sequence[str], cause: Exception | None 
         ) from cause
 
 
+def _as_member(task: Callable[..., Any], meeting: Any, rank: int, members: int, *arguments: Any) -> Any:
+    return task(Member(meeting, rank, members), *arguments)
+
+
 def run_together(
     client: Any, workers: Sequence[str], task: Callable[..., Any], arguments: Sequence[Sequence[Any]], stop: Any
 ) -> list[Any]:
     """task(member, *arguments) on every worker. `stop` is called on the workers that are left if one fails."""
     distributed = import_distributed()
-    actor = client.submit(Meeting, len(workers), actor=True, workers=[workers[0]], pure=False)
-    meeting = actor.result(timeout=_SECONDS_TO_STOP)
+    # Nothing is waited for here: workers may be busy for long, with reading the data to begin with.
+    meeting = client.submit(Meeting, len(workers), actor=True, workers=[workers[0]], pure=False)
     tasks = [
-        client.submit(task, Member(meeting, rank, len(workers)), *given, workers=[worker], pure=False)
+        client.submit(_as_member, task, meeting, rank, len(workers), *given, workers=[worker], pure=False)
         for rank, (worker, given) in enumerate(zip(workers, arguments, strict=True))
     ]
     try:
@@ -150,7 +154,7 @@ def run_together(
         return list(client.gather(tasks))
     except BaseException:
         with suppress(Exception):  # it may have been on the worker that is lost
-            meeting.close().result(timeout=_SECONDS_TO_STOP)
+            meeting.result(timeout=_SECONDS_TO_STOP).close().result(timeout=_SECONDS_TO_STOP)
         left = [worker for worker in addresses(client) if worker in workers]
         client.run(stop, workers=left, on_error="ignore")
         with suppress(distributed.TimeoutError, CancelledError):

@@ -12,6 +12,10 @@ from plackett.experiments import EXPERIMENTS, get_experiment
 from plackett.experiments.framework import Experiment, Findings
 from plackett.experiments.results import read_results
 from plackett.report import Reproduced
+from plackett.report.page import Column, Table, cell_text
+
+_MOST_ROWS = 40
+"""Of tables that are shown here; longer ones are on the pages of their experiments."""
 
 _INTRODUCTION = """# The papers' experiments
 
@@ -69,8 +73,21 @@ def _section(experiment: Experiment, about: dict[str, Any], findings: Findings, 
     if findings.compared:
         parts.append(_table([*findings.compared_columns, "paper", "ours", "difference", "standard error"],
                             [_numbers(row) for row in findings.compared]))  # fmt: skip
+    parts += [_shown(table) for table in _short_tables(findings)]
     parts += findings.remarks
     return "\n\n".join(parts) + "\n"
+
+
+def _short_tables(findings: Findings) -> list[Table]:
+    blocks = [block for section in findings.sections for block in section.blocks]
+    return [block for block in blocks if isinstance(block, Table) and len(block.rows) <= _MOST_ROWS]
+
+
+def _shown(table: Table) -> str:
+    columns = [Column(column) if isinstance(column, str) else column for column in table.columns]
+    titles = [f"{column.title} ({column.unit})" if column.unit else column.title for column in columns]
+    rows = [[cell_text(value, column.format) for value, column in zip(row, columns, strict=True)] for row in table.rows]
+    return "\n\n".join(part for part in (table.caption, _table(titles, rows)) if part)
 
 
 def _numbers(row: Reproduced) -> list[str]:

@@ -3,7 +3,7 @@
 A `Page` has sections, a section has blocks: tables, plots, lists of facts, commands. `write_page` makes the file.
 """
 
-from plackett.report.page.html import render_page, write_page
+from plackett.report.page.html import cell_text, render_page, write_page
 from plackett.report.page.model import (
     Axis,
     Block,
@@ -33,6 +33,7 @@ __all__ = [
     "Section",
     "Series",
     "Table",
+    "cell_text",
     "draw_picture",
     "render_page",
     "write_page",

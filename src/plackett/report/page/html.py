@@ -127,7 +127,7 @@ def _table(table: Table) -> str:
     ]
     rows = [
         "".join(
-            f"<td{kind}>{escape(_cell(value, column.format))}</td>"
+            f"<td{kind}>{escape(cell_text(value, column.format))}</td>"
             for value, column, kind in zip(row, columns, kinds, strict=True)
         )
         for row in table.rows
@@ -154,9 +154,10 @@ def _kind(values: list[Any]) -> str:
     return ' class="short"' if all(len(str(value)) <= _SHORT for value in values) else ""
 
 
-def _cell(value: Any, form: str) -> str:
+def cell_text(value: Any, form: str) -> str:
+    """A value of a table as readers see it."""
     if isinstance(value, tuple):
-        ends = [_cell(end, form) for end in value]
+        ends = [cell_text(end, form) for end in value]
         return _MISSING if set(ends) == {_MISSING} else f" {_DASH} ".join(ends)
     if isinstance(value, bool) or not isinstance(value, (*_WHOLE, *_REAL)):
         return _fact(value)
