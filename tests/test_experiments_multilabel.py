@@ -258,7 +258,9 @@ def test_steps_of_all_methods(method: str) -> None:
 
 
 def test_memory_grows_with_items() -> None:
-    few, many = (costs.measure(COSTS, {"items": items, "method": "AttRank"})["megabytes"] for items in (40, 400_000))
+    few, many = (
+        costs.run(COSTS, {"items": items, "method": "AttRank"}, DataFolder())["megabytes"] for items in (40, 400_000)
+    )
     assert many > 2 * 400_000 * 4 / 1e6 > few  # a table of two rows in single precision
 
 

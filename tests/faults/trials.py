@@ -145,7 +145,7 @@ class Trials:
         with contextlib.suppress(ProcessLookupError):  # it may be done already
             os.kill(int((folder / f"{rank}-0.pid").read_text()), signal.SIGKILL)
         _, told = agent.communicate(timeout=300)
-        expect(agent.returncode == 0, told[-2000:])
+        expect(agent.returncode == 0, told[-20000:])
         expect((folder / f"{rank}-1.pid").exists() == is_early, "no restart")
         found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
         expect(found == wanted, "another result")

@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -58,18 +60,15 @@ def addresses(client: Any) -> list[str]:
 
 
 class Meeting:
-    """Where tasks wait for each other. An actor: one lives on one worker, and all tasks call it there."""
+    """Where tasks wait for each other. An actor: it lives on one worker, and all tasks call it there."""
 
     def __init__(self, members: int) -> None:
         self._members = members
         self._turns = [0] * members
         self._rounds: dict[int, tuple[dict[int, Any], asyncio.Future[list[Any]]]] = {}
-        self._closed = False
 
     async def gather(self, rank: int, value: Any) -> list[Any]:
         """The values of all members, by rank, once the last has come."""
-        if self._closed:
-            raise WorkerLostError("another worker has ended")
         turn = self._turns[rank]
         self._turns[rank] += 1
         if turn not in self._rounds:
@@ -81,22 +80,26 @@ class Meeting:
             del self._rounds[turn]
         return await everyone
 
-    async def close(self) -> None:
-        """Let no one wait any longer."""
-        self._closed = True
-        for _, everyone in self._rounds.values():
-            everyone.set_exception(WorkerLostError("another worker has ended"))
-        self._rounds.clear()
+
+_stopped: set[str] = set()  # meetings of this process that have lost a member
 
 
+@dataclass
 class Member:
     """A task's place in a meeting."""
 
-    def __init__(self, meeting: Any, rank: int, members: int) -> None:
-        self._meeting, self.rank, self.members = meeting, rank, members
+    name: str
+    meeting: Any
+    rank: int
+    members: int
 
     def gather(self, value: Any) -> list[Any]:
-        return list(self._meeting.gather(self.rank, value).result())
+        """The values of all members, by rank."""
+        answer = self.meeting.gather(self.rank, value)
+        while self.name not in _stopped:  # Dask itself would wait for an actor that is lost
+            with suppress(import_distributed().TimeoutError):
+                return list(answer.result(timeout=_SECONDS_BETWEEN_LOOKS))
+        raise WorkerLostError("another worker has ended")
 
     def total(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """The sum over members, in the same order for all of them."""
@@ -124,19 +127,16 @@ def _check_present(client: Any, workers: Sequence[str], cause: Exception | None 
         ) from cause
 
 
-def _as_member(task: Callable[..., Any], meeting: Any, rank: int, members: int, *arguments: Any) -> Any:
-    return task(Member(meeting, rank, members), *arguments)
-
-
 def run_together(
     client: Any, workers: Sequence[str], task: Callable[..., Any], arguments: Sequence[Sequence[Any]], stop: Any
 ) -> list[Any]:
     """task(member, *arguments) on every worker. `stop` is called on the workers that are left if one fails."""
     distributed = import_distributed()
+    name = uuid4().hex
     # Nothing is waited for here: workers may be busy for long, with reading the data to begin with.
     meeting = client.submit(Meeting, len(workers), actor=True, workers=[workers[0]], pure=False)
     tasks = [
-        client.submit(_as_member, task, meeting, rank, len(workers), *given, workers=[worker], pure=False)
+        client.submit(_as_member, task, (name, meeting, rank, len(workers)), *given, workers=[worker], pure=False)
         for rank, (worker, given) in enumerate(zip(workers, arguments, strict=True))
     ]
     try:
@@ -153,11 +153,31 @@ def run_together(
             pending = [future for future in tasks if not future.done()]
         return list(client.gather(tasks))
     except BaseException:
-        with suppress(Exception):  # it may have been on the worker that is lost
-            meeting.result(timeout=_SECONDS_TO_STOP).close().result(timeout=_SECONDS_TO_STOP)
-        left = [worker for worker in addresses(client) if worker in workers]
-        client.run(stop, workers=left, on_error="ignore")
-        with suppress(distributed.TimeoutError, CancelledError):
-            distributed.wait([tasks[workers.index(worker)] for worker in left], timeout=_SECONDS_TO_STOP)
-        client.cancel(tasks, force=True)
+        _stop_all(client, name, dict(zip(workers, tasks, strict=True)), stop)
         raise
+
+
+def _stop_all(client: Any, name: str, tasks: dict[str, Any], stop: Callable[[], None]) -> None:
+    """End the tasks of the workers that are left. A worker that does not let go of its task is started anew."""
+    distributed = import_distributed()
+    left = [worker for worker in addresses(client) if worker in tasks]
+    client.run(_stop, name, stop, workers=left, on_error="ignore")
+    with suppress(distributed.TimeoutError, CancelledError):
+        distributed.wait([tasks[worker] for worker in left], timeout=_SECONDS_TO_STOP)
+    stuck = [worker for worker in left if not tasks[worker].done()]
+    client.cancel(list(tasks.values()), force=True)
+    if stuck:
+        with suppress(Exception):  # without a nanny it cannot be
+            client.restart_workers(stuck, timeout=_SECONDS_TO_STOP, raise_for_error=False)
+
+
+# On the workers
+
+
+def _as_member(task: Callable[..., Any], place: tuple[str, Any, int, int], *arguments: Any) -> Any:
+    return task(Member(*place), *arguments)
+
+
+def _stop(name: str, stop: Callable[[], None]) -> None:
+    _stopped.add(name)
+    stop()

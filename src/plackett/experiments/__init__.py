@@ -33,6 +33,7 @@ EXPERIMENTS = {
     "pl-partition-figure-2": "pl_partition.costs",
     "pl-partition-figure-4": "pl_partition.midpoint",
     "pl-partition-table-1": "pl_partition.multilabel",
+    "pl-partition-table-2": "pl_partition.embeddings",
     "pl-partition-table-3": "pl_partition.statistics",
     "listpl-figure-2": "listpl.curves",
     "plrank-table-1": "plrank.table_1",

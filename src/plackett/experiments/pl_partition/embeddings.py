@@ -50,7 +50,9 @@ OTHER_PROPENSITIES = ("eurlex-4k",)
 
 REMARKS = (
     "Parameters are chosen with the first seed and kept for the others.",
-    "The repository does not say how LEML's features were scaled nor which rank it had.",
+    "The repository does not say how LEML's features were scaled nor which rank it had. With rows of E-4K scaled to "
+    "length 1 and the rank that validation prefers, LEML is far better than published. On features as they are, most "
+    "of the distance goes: at most 4 points of P@k and 1.2 of PSP@k are left.",
     "SLEEC is fitted by ridge regression, without the L1 norm of its authors, and looks for neighbours by angle.",
     "The paper's PSP of PL-Partition on E-4K is by propensities of the test rows, that of SLEEC and LEML by those of "
     "the training rows, so that its column compares what is not alike. All of ours are by the training rows.",
@@ -275,5 +277,5 @@ EXPERIMENT = Experiment(
     find=find,
     inherit=inherit,
     data=("delicious-1k", "eurlex-4k", "wiki10-31k"),
-    minutes={"quick": 1, "full": 40},
+    minutes={"quick": 1, "full": 45},
 )  # fmt: skip

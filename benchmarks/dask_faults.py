@@ -1,0 +1,75 @@
+"""A worker of a Dask cluster killed while BoostedRanker is fitted, many times: how many were survived.
+
+    python benchmarks/dask_faults.py
+
+Survived is: the fit ends, with WorkerLostError, or with all its trees if it began without the worker; the model is
+whole or as it was; and the next fit on the workers that are there has the trees of one machine. Prints a table, writes
+results/dask_faults.json.
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+
+import numpy as np
+from distributed import Client, LocalCluster
+from measure import report, save
+from rich.console import Console
+
+from plackett import BoostedRanker
+from plackett.cluster import WorkerLostError
+from plackett.data import make_graded_lists
+
+console = Console()
+TIMES, ROUNDS, LATEST_KILL, LONGEST_WAIT = 10, 500, 2.0, 300.0
+DATA = make_graded_lists(100, mean_length=20, n_features=7, random_state=0)[0]
+
+
+def ranker(rounds: int, leaves: str = "newton") -> BoostedRanker:
+    return BoostedRanker("plrank", n_estimators=rounds, num_leaves=4, leaves=leaves, n_jobs=1, progress=False)
+
+
+def wait_for_two(client: Client) -> None:
+    """Those that were killed come back after a while."""
+    end = time.monotonic() + LONGEST_WAIT
+    while len(client.nthreads()) < 2:
+        if time.monotonic() > end:
+            raise TimeoutError(f"fewer than two workers for {LONGEST_WAIT:g} seconds")
+        time.sleep(0.5)
+
+
+def trial(client: Client, leaves: str, delay: float, draw: random.Random, expected: np.ndarray) -> tuple[bool, float]:
+    """Whether a worker killed after `delay` seconds was survived, and how long after it the fit ended."""
+    worker, process = draw.choice(sorted(client.run(os.getpid).items()))
+    threading.Timer(delay, os.kill, (process, signal.SIGKILL)).start()
+    model, start = ranker(ROUNDS, leaves), time.monotonic()
+    try:
+        whole = model.fit(DATA, client=client).booster_.num_trees() == ROUNDS
+    except WorkerLostError as error:
+        whole = worker in str(error) and not hasattr(model, "booster_")
+    seconds = time.monotonic() - start - delay
+    again = ranker(3).fit(DATA, client=client).predict(DATA.X)
+    return whole and bool(np.allclose(again, expected, atol=1e-9)), seconds
+
+
+def main() -> None:
+    draw, expected = random.Random(1), ranker(3).fit(DATA).predict(DATA.X)  # noqa: S311 (not for secrets)
+    outcomes = []
+    with LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
+        ranker(3).fit(DATA, client=client)  # kernels are compiled
+        for number in range(TIMES):
+            wait_for_two(client)
+            leaves = ("newton", "lightgbm")[number % 2]
+            outcomes.append(trial(client, leaves, draw.uniform(0.0, LATEST_KILL), draw, expected))
+    survived = sum(survived for survived, _ in outcomes)
+    slowest = max(seconds for _, seconds in outcomes)
+    row = {"tried": TIMES, "survived": survived, "lost": TIMES - survived, "slowest": round(slowest, 1)}
+    columns = ["fault", "times tried", "survived", "lost", "seconds to the error, at most"]
+    report("Faults on Dask", columns, [["a worker killed (kill -9)", *map(str, row.values())]], console)
+    save({"results": row}, "dask_faults", console)
+
+
+if __name__ == "__main__":
+    main()
