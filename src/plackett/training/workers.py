@@ -198,8 +198,12 @@ def joined() -> Iterator[Workers]:
     )
     if joins:
         timeout = timedelta(seconds=float(os.environ.get("PLACKETT_TIMEOUT", _WAIT)))
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
         with losses_told():
-            distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=timeout)
+            store, rank, count = next(distributed.rendezvous("env://", timeout=timeout))
+            # torchrun's store outlives a restart: without a name of its own, each finds the addresses of the dead there.
+            own = distributed.PrefixStore(f"restart {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+            distributed.init_process_group(backend, store=own, rank=rank, world_size=count, timeout=timeout)
     try:
         yield Workers()
     finally:
