@@ -30,7 +30,7 @@ from measure import report, save
 from rich.console import Console
 
 console = Console()
-HIDDEN, BATCH, STEPS, TURNS = 256, 128, 24, 1
+HIDDEN, BATCH, STEPS, TURNS = 256, 128, 24, 3
 SIDES = {
     "one process": (1, 1, 1),
     "one process, two threads": (1, 1, 2),

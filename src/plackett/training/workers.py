@@ -197,12 +197,15 @@ def joined() -> Iterator[Workers]:
         and not distributed.is_initialized()
     )
     if joins:
+        from torch.distributed.rendezvous import rendezvous  # not in every build of torch
+
         timeout = timedelta(seconds=float(os.environ.get("PLACKETT_TIMEOUT", _WAIT)))
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         with losses_told():
-            store, rank, count = next(distributed.rendezvous("env://", timeout=timeout))
-            # torchrun's store outlives a restart: without a name of its own, each finds the addresses of the dead there.
-            own = distributed.PrefixStore(f"restart {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+            store, rank, count = next(rendezvous("env://", timeout=timeout))
+            # torchrun's store outlives a restart: under the same names one would find the addresses of the dead.
+            restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            own = distributed.PrefixStore(f"restart {restart}", store)  # type: ignore[attr-defined]
             distributed.init_process_group(backend, store=own, rank=rank, world_size=count, timeout=timeout)
     try:
         yield Workers()
