@@ -44,7 +44,8 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/boosted.py
 	$(BIN)/python benchmarks/boosted_quality.py
 	$(BIN)/python benchmarks/extreme.py
-	$(BIN)/python benchmarks/distributed.py
+	$(BIN)/python benchmarks/mesh.py
+	$(BIN)/python benchmarks/dask_boosted.py
 	$(BIN)/python benchmarks/extreme_quality.py
 	$(BIN)/python benchmarks/label_ranking.py
 	$(BIN)/python benchmarks/linear.py
@@ -64,6 +65,7 @@ soak: .venv/.dev
 # Processes killed, disks full, files cut off: the trials of tests/faults, many times.
 faults: .venv/.dev
 	$(BIN)/python benchmarks/faults.py
+	$(BIN)/python benchmarks/dask_faults.py
 
 clean:
 	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -23,21 +23,12 @@ from plackett.cluster import WorkerLostError
 from plackett.data import make_graded_lists
 
 console = Console()
-TIMES, ROUNDS, LATEST_KILL, LONGEST_WAIT = 10, 500, 2.0, 300.0
+TIMES, ROUNDS, LATEST_KILL = 10, 500, 2.0
 DATA = make_graded_lists(100, mean_length=20, n_features=7, random_state=0)[0]
 
 
 def ranker(rounds: int, leaves: str = "newton") -> BoostedRanker:
     return BoostedRanker("plrank", n_estimators=rounds, num_leaves=4, leaves=leaves, n_jobs=1, progress=False)
-
-
-def wait_for_two(client: Client) -> None:
-    """Those that were killed come back after a while."""
-    end = time.monotonic() + LONGEST_WAIT
-    while len(client.nthreads()) < 2:
-        if time.monotonic() > end:
-            raise TimeoutError(f"fewer than two workers for {LONGEST_WAIT:g} seconds")
-        time.sleep(0.5)
 
 
 def trial(client: Client, leaves: str, delay: float, draw: random.Random, expected: np.ndarray) -> tuple[bool, float]:
@@ -57,12 +48,15 @@ def trial(client: Client, leaves: str, delay: float, draw: random.Random, expect
 def main() -> None:
     draw, expected = random.Random(1), ranker(3).fit(DATA).predict(DATA.X)  # noqa: S311 (not for secrets)
     outcomes = []
-    with LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
-        ranker(3).fit(DATA, client=client)  # kernels are compiled
-        for number in range(TIMES):
-            wait_for_two(client)
+    for number in range(TIMES):
+        with (
+            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+            Client(cluster) as client,
+        ):
+            ranker(3).fit(DATA, client=client)  # libraries are loaded and kernels compiled
             leaves = ("newton", "lightgbm")[number % 2]
             outcomes.append(trial(client, leaves, draw.uniform(0.0, LATEST_KILL), draw, expected))
+            console.print(f"{leaves} {outcomes[-1]}")
     survived = sum(survived for survived, _ in outcomes)
     slowest = max(seconds for _, seconds in outcomes)
     row = {"tried": TIMES, "survived": survived, "lost": TIMES - survived, "slowest": round(slowest, 1)}

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,7 @@ from plackett.boosted.partition import PartitionObjective
 from plackett.boosted.plrank import PLRankObjective
 from plackett.cluster import SpreadLabels, WorkerLostError
 from plackett.cluster.aggregation import _condensed, _union
-from plackett.cluster.boosted import _RowDraws
+from plackett.cluster.boosted import _links, _RowDraws
 from plackett.cluster.lists import Layout, aligned_blocks, make_layout, whole_lists
 from plackett.data import Ballots, MultilabelData, RankingData, make_graded_lists
 from plackett.errors import NoMaximumError
@@ -44,7 +44,7 @@ _LARGEST_WAIT = 300  # seconds: far above what anything here takes on a busy mac
 @contextmanager
 def no_longer_than(seconds: int) -> Iterator[None]:
     def stop(*_: Any) -> None:
-        raise TimeoutError(f"still running after {seconds} seconds")
+        pytest.fail(f"still running after {seconds} seconds")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(seconds)
@@ -381,11 +381,19 @@ def test_a_failure_on_one_worker_ends_the_other(client: Client, data: RankingDat
 # A worker lost
 
 
-def _kill_soon(client: Client, worker: str, seconds: float) -> threading.Thread:
+def _kill(client: Client, worker: str, when: Callable[[], bool]) -> None:
     process = client.run(os.getpid, workers=[worker])[worker]
-    timer = threading.Timer(seconds, os.kill, (process, signal.SIGKILL))
-    timer.start()
-    return timer
+
+    def run() -> None:
+        while not when():
+            time.sleep(0.1)
+        os.kill(process, signal.SIGKILL)
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def _is_linked() -> bool:
+    return bool(_links._sockets)
 
 
 def test_a_worker_lost(data: RankingData) -> None:
@@ -397,7 +405,7 @@ def test_a_worker_lost(data: RankingData) -> None:
 
         lost, next_one, left = sorted(client.nthreads())
         model = ranker(n_estimators=10**6, leaves="lightgbm")
-        _kill_soon(client, lost, 0.5)
+        _kill(client, lost, lambda: all(client.run(_is_linked).values()))
         with pytest.raises(WorkerLostError, match=f"{lost} left the cluster"):
             model.fit(data, client=client)
         assert vars(model) == vars(ranker(n_estimators=10**6, leaves="lightgbm"))
@@ -406,7 +414,8 @@ def test_a_worker_lost(data: RankingData) -> None:
 
         # Dask computes partitions of ballots that are lost anew.
         slow = db.from_sequence(rankings, npartitions=8).map(lambda ranking: time.sleep(0.005) or ranking)
-        _kill_soon(client, next_one, 1.0)
+        begin = time.monotonic()
+        _kill(client, next_one, lambda: time.monotonic() > begin + 1.0)
         found = RankAggregator().fit(slow)
         np.testing.assert_allclose(found.scores_, alone.scores_, atol=1e-9)
 

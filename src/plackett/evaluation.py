@@ -61,6 +61,10 @@ def evaluate(
     """
     if not isinstance(data, RankingData | MultilabelData | SpreadLabels):
         raise ValueError(f"data must be lists of items or rows with labels, got {type(data).__name__}")
+    if not isinstance(systems, Mapping):
+        raise ValueError(f"systems must be scores by name, such as {{'model': scores}}, got {type(systems).__name__}")
+    if isinstance(metrics, str):
+        raise ValueError(f"metrics must be a sequence of names, such as ['ndcg@10'], got {metrics!r}")
     multilabel = data.is_multilabel if isinstance(data, SpreadLabels) else isinstance(data, MultilabelData)
     metrics = DEFAULT_METRICS[MultilabelData if multilabel else RankingData] if metrics is None else metrics
     functions = {metric: _function(metric, multilabel, inverse_propensity, options) for metric in metrics}

@@ -22,7 +22,7 @@ from sklearn.base import clone
 
 from plackett.boosted.training import LabelledRows, Machine, import_lightgbm
 from plackett.cluster.lists import Block, Layout, aligned_blocks, is_spread, join_rows, make_layout, whole_lists
-from plackett.cluster.workers import Member, addresses, all_present, import_distributed, open_client, run_together
+from plackett.cluster.workers import Member, addresses, all_present, hold, import_distributed, open_client, run_together
 from plackett.lists import IntArray
 
 _SAMPLED_ROWS = 200_000  # LightGBM's default of bin_construct_sample_cnt
@@ -31,11 +31,11 @@ _MINUTES_TO_CONNECT = 120  # LightGBM's default of time_out
 
 @dataclass(frozen=True)
 class _Share:
-    """All rows as one worker sees them: where its own begin, how many there are, if bins come from a sample only."""
+    """All rows as one worker sees them: where its own begin, how many there are, which of its own bins come from."""
 
     first: int
     rows: int
-    is_sampled: bool
+    sampled: IntArray | None
 
 
 def fit_on_workers(
@@ -62,12 +62,17 @@ def _fit(
     if layout.rows < 2:
         raise ValueError(f"X must hold at least two rows, got {layout.rows}: 1 sample cannot be ranked")
     evaluated = [(name, _spread(client, workers[: len(parts)], model, rows)[2]) for name, rows in evaluation]
-    sample, is_sampled = _sample(client, parts, layout, cuts, model)
-    arguments = []
-    for rank, part in enumerate(parts):
-        own = [(name, found[rank] if rank < len(found) else None) for name, found in evaluated]
-        arguments.append((model, part, own, sample, _Share(int(cuts[rank]), layout.rows, is_sampled), init_model))
-    return dict(run_together(client, workers[: len(parts)], _train, arguments, cut_links)[0])
+    workers, sampled = workers[: len(parts)], _sampled(layout, cuts, model)
+    evaluation_parts = [
+        [(name, found[rank] if rank < len(found) else None) for name, found in evaluated] for rank in range(len(parts))
+    ]
+    held = hold(client, workers, list(zip(parts, evaluation_parts, strict=True)))
+    del parts, evaluated, evaluation_parts  # of the memory of the workers
+    arguments = [
+        (model, rows, _Share(int(cuts[rank]), layout.rows, sampled[rank] if sampled else None), init_model)
+        for rank, rows in enumerate(held)
+    ]
+    return dict(run_together(client, workers, _train, arguments, cut_links)[0])
 
 
 def _spread(
@@ -112,25 +117,15 @@ def _query(column: Any, columns: dict[str, Any]) -> Any:
     return columns["X"][column]
 
 
-def _sample(client: Any, parts: Sequence[Any], layout: Layout, cuts: IntArray, ranker: Any) -> tuple[list[Any], bool]:
-    """Features of a sample of rows, part by part, and whether it is less than all of them."""
+def _sampled(layout: Layout, cuts: IntArray, ranker: Any) -> list[IntArray] | None:
+    """The rows of each part that bins are found from, or None for all of them."""
     size = int((ranker.lightgbm_params or {}).get("bin_construct_sample_cnt", _SAMPLED_ROWS))
     if size >= layout.rows:
-        return [client.submit(_features_of, part, None, pure=False) for part in parts], False
+        return None
     generator = np.random.default_rng(ranker.random_state or 0)
     drawn = np.sort(generator.choice(layout.rows, size, replace=False, shuffle=False))
     numbers = np.split(drawn, np.searchsorted(drawn, cuts[1:-1]))
-    return [
-        client.submit(_features_of, part, rows - first, pure=False)
-        for part, rows, first in zip(parts, numbers, cuts[:-1], strict=True)
-    ], True
-
-
-def _features_of(part: Block, rows: IntArray | None) -> Any:
-    X = part["X"]
-    if rows is None:
-        return X
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+    return [rows - first for rows, first in zip(numbers, cuts[:-1], strict=True)]
 
 
 # On the workers
@@ -139,13 +134,12 @@ def _features_of(part: Block, rows: IntArray | None) -> Any:
 def _train(
     member: Member,
     model: Any,
-    part: Block,
-    evaluation: Sequence[tuple[str, Block | None]],
-    sample: Sequence[Any],
+    held: tuple[Block, Sequence[tuple[str, Block | None]]],
     share: _Share,
     init_model: Any,
 ) -> dict[str, Any]:
     """Fit to the lists of this worker, together with the others. All come to the same model; the first returns it."""
+    part, evaluation = held
     model = clone(model).set_params(progress=False, query_column=None)
     if model.n_jobs is None:
         model.n_jobs = import_distributed().get_worker().state.nthreads
@@ -155,7 +149,7 @@ def _train(
         # A list of one row has no value of any metric: it stands for none.
         rows = rows or {"X": part["X"][:1], "y": np.zeros(1), "group": np.ones(1, np.int64)}
         sets.append(_labelled(model._rows(**rows), name))
-    model._grow(train, sets, init_model, _Worker(member, model, sample, share))
+    model._grow(train, sets, init_model, _Worker(member, model, part["X"], share))
     return {name: value for name, value in vars(model).items() if name.endswith("_")} if member.rank == 0 else {}
 
 
@@ -164,15 +158,15 @@ def _labelled(rows: Any, name: str) -> LabelledRows:
 
 
 class _Worker(Machine):
-    def __init__(self, member: Member, model: Any, sample: Sequence[Any], share: _Share) -> None:
+    def __init__(self, member: Member, model: Any, X: Any, share: _Share) -> None:
         self.rank = member.rank
-        self._member, self._model, self._sample, self._share = member, model, sample, share
+        self._member, self._model, self._X, self._share = member, model, X, share
 
     @property
     def params(self) -> dict[str, Any]:
         learner: dict[str, Any] = {"tree_learner": "data", "num_machines": self._member.members}
         # LightGBM would judge by the sample which features can be split at all.
-        return learner | ({"feature_pre_filter": False} if self._share.is_sampled else {})
+        return learner | ({"feature_pre_filter": False} if self._share.sampled is not None else {})
 
     def total(self, values: Any) -> Any:
         return self._member.total(values)
@@ -181,7 +175,10 @@ class _Worker(Machine):
         return _RowDraws(seed, self._share.first, self._share.rows)
 
     def dataset_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        features = self._model._features(join_rows(self._sample), reset=False)
+        sample, rows = self._X, self._share.sampled
+        if rows is not None:
+            sample = sample.iloc[rows] if hasattr(sample, "iloc") else sample[rows]
+        features = self._model._features(join_rows(self._member.gather(sample)), reset=False)
         bins = import_lightgbm().Dataset(features, free_raw_data=True, **options)
         return {**options, "reference": bins.construct()}
 

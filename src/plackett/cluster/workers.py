@@ -81,17 +81,14 @@ class Meeting:
         return await everyone
 
 
-_stopped: set[str] = set()  # meetings of this process that have lost a member
-
-
 @dataclass
 class Member:
     """A task's place in a meeting."""
 
     name: str
     meeting: Any
-    rank: int
     members: int
+    rank: int
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all members, by rank."""
@@ -130,54 +127,96 @@ def _check_present(client: Any, workers: Sequence[str], cause: Exception | None 
 def run_together(
     client: Any, workers: Sequence[str], task: Callable[..., Any], arguments: Sequence[Sequence[Any]], stop: Any
 ) -> list[Any]:
-    """task(member, *arguments) on every worker. `stop` is called on the workers that are left if one fails."""
-    distributed = import_distributed()
+    """task(member, *arguments) on every worker. `stop` is called on the workers that are left if one fails.
+
+    Futures among the arguments must lie on the worker that is given them, see `hold`.
+    """
     name = uuid4().hex
-    # Nothing is waited for here: workers may be busy for long, with reading the data to begin with.
     meeting = client.submit(Meeting, len(workers), actor=True, workers=[workers[0]], pure=False)
-    tasks = [
-        client.submit(_as_member, task, (name, meeting, rank, len(workers)), *given, workers=[worker], pure=False)
-        for rank, (worker, given) in enumerate(zip(workers, arguments, strict=True))
-    ]
+    tasks: list[Any] = []
     try:
-        pending = tasks
-        while pending:
-            with suppress(distributed.TimeoutError, CancelledError):
-                distributed.wait(pending, timeout=_SECONDS_BETWEEN_LOOKS, return_when="FIRST_COMPLETED")
-            failed = [future for future in tasks if future.status in ("error", "cancelled", "lost")]
-            if failed:
-                time.sleep(_SECONDS_BETWEEN_LOOKS)  # perhaps for want of a worker, of which the scheduler hears later
-            _check_present(client, workers)
-            if failed:
-                failed[0].result()
-            pending = [future for future in tasks if not future.done()]
+        _wait_for([meeting], client, workers)
+        # Not the future: see `hold`.
+        place = (name, meeting.result(), len(workers))
+        tasks += [
+            client.submit(_as_member, task, place, rank, *given, workers=[worker], pure=False)
+            for rank, (worker, given) in enumerate(zip(workers, arguments, strict=True))
+        ]
+        _wait_for(tasks, client, workers)
         return list(client.gather(tasks))
     except BaseException:
-        _stop_all(client, name, dict(zip(workers, tasks, strict=True)), stop)
+        _stop_all(client, name, tasks, workers, stop)
         raise
 
 
-def _stop_all(client: Any, name: str, tasks: dict[str, Any], stop: Callable[[], None]) -> None:
-    """End the tasks of the workers that are left. A worker that does not let go of its task is started anew."""
+def hold(client: Any, workers: Sequence[str], parts: Sequence[Any]) -> list[Any]:
+    """A part on each worker, as a future of its own.
+
+    If a worker is lost, Dask tells others to give up their copies of what was there, and a worker that is told so while
+    a task uses its copy ends itself. What is held here is nobody's copy.
+    """
+    held = [
+        client.submit(_held, part, workers=[worker], pure=False) for worker, part in zip(workers, parts, strict=True)
+    ]
+    _wait_for(held, client, workers)
+    return held
+
+
+def _wait_for(futures: Sequence[Any], client: Any, workers: Sequence[str]) -> None:
+    """However long it takes: workers may be busy with other work, or with reading the data."""
     distributed = import_distributed()
-    left = [worker for worker in addresses(client) if worker in tasks]
-    client.run(_stop, name, stop, workers=left, on_error="ignore")
-    with suppress(distributed.TimeoutError, CancelledError):
-        distributed.wait([tasks[worker] for worker in left], timeout=_SECONDS_TO_STOP)
-    stuck = [worker for worker in left if not tasks[worker].done()]
-    client.cancel(list(tasks.values()), force=True)
-    if stuck:
+    pending = list(futures)
+    while pending:
+        with suppress(distributed.TimeoutError, CancelledError):
+            distributed.wait(pending, timeout=_SECONDS_BETWEEN_LOOKS, return_when="FIRST_COMPLETED")
+        failed = [future for future in futures if future.status in ("error", "cancelled", "lost")]
+        if failed:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)  # perhaps for want of a worker, of which the scheduler hears later
+        _check_present(client, workers)
+        if failed:
+            failed[0].result()
+        pending = [future for future in futures if not future.done()]
+
+
+def _stop_all(client: Any, name: str, tasks: Sequence[Any], workers: Sequence[str], stop: Callable[[], None]) -> None:
+    """End the tasks of the workers that are left. A worker that does not let go of its task is started anew."""
+    client.cancel(tasks, force=True)  # those that have not begun will not
+    running = sorted(set(addresses(client)) & set(workers))
+    client.run(_stop, name, stop, workers=running, on_error="ignore")
+    end = time.monotonic() + _SECONDS_TO_STOP
+    while running and time.monotonic() < end:
+        # Of the workers themselves: where a worker was lost, the scheduler may take for ended what goes on.
+        found = client.run(_is_running, name, workers=running, on_error="ignore")
+        running = [worker for worker, is_running in found.items() if is_running]
+        time.sleep(_SECONDS_BETWEEN_LOOKS if running else 0.0)
+    if running:
         with suppress(Exception):  # without a nanny it cannot be
-            client.restart_workers(stuck, timeout=_SECONDS_TO_STOP, raise_for_error=False)
+            client.restart_workers(running, timeout=_SECONDS_TO_STOP, raise_for_error=False)
 
 
 # On the workers
 
+_running: list[str] = []  # meetings that tasks of this process take part in
+_stopped: set[str] = set()  # meetings that have lost a member
 
-def _as_member(task: Callable[..., Any], place: tuple[str, Any, int, int], *arguments: Any) -> Any:
-    return task(Member(*place), *arguments)
+
+def _as_member(task: Callable[..., Any], place: tuple[str, Any, int], rank: int, *arguments: Any) -> Any:
+    member = Member(*place, rank)
+    _running.append(member.name)
+    try:
+        return task(member, *arguments)
+    finally:
+        _running.remove(member.name)
+
+
+def _is_running(name: str) -> bool:
+    return name in _running
 
 
 def _stop(name: str, stop: Callable[[], None]) -> None:
     _stopped.add(name)
     stop()
+
+
+def _held(part: Any) -> Any:
+    return part

@@ -47,12 +47,11 @@ EXPERIMENTS = {
     "synthesis-simulation": "synthesis.simulation",
     "synthesis-real": "synthesis.real",
 }
-"""The module that declares each, as EXPERIMENT or by the name after a colon."""
+"""The module that declares each, as EXPERIMENT."""
 
 
 def get_experiment(name: str) -> Experiment:
     if name not in EXPERIMENTS:
         raise ValueError(f"experiment must be one of {', '.join(EXPERIMENTS)}, got {name!r}")
-    module, _, attribute = EXPERIMENTS[name].partition(":")
-    found: Experiment = getattr(import_module(f"plackett.experiments.{module}"), attribute or "EXPERIMENT")
+    found: Experiment = import_module(f"plackett.experiments.{EXPERIMENTS[name]}").EXPERIMENT
     return found

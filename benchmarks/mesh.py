@@ -1,6 +1,6 @@
 """What several processes cost and save in extreme classification, and a model of many of them.
 
-    python benchmarks/distributed.py
+    python benchmarks/mesh.py
 
 measured   generated data of Wiki10-31K shape: seconds a step, CPU and in messages, bytes sent, and memory, for one
            process and for two, over the data and over the labels; each has one thread, and one process two threads too
@@ -8,7 +8,7 @@ constants  of this machine: seconds a multiplication, a parameter of Adam, an en
            latency and seconds a byte of gloo between two processes
 model      the same step for up to 256 processes and 10^8 labels: seconds, bytes, memory, and where it stops paying
 
-Prints tables, writes results/distributed.json and results/distributed.png.
+Prints tables, writes results/mesh.json and results/mesh.png.
 """
 
 import itertools
@@ -368,11 +368,11 @@ def main() -> None:
     network = {"latency": 50e-6, "s a byte": 1 / 1.25e9}
     links = {"this machine's own link": {}, "assumed: 10 Gbit/s, 50 microseconds": network}
     model = extrapolate(c, links)
-    path = Path(__file__).parent / "results" / "distributed.png"
+    path = Path(__file__).parent / "results" / "mesh.png"
     draw(measured, model, path)
     save(
         {"measured": measured, "constants": c, "model over measured": fit_of_model, "model": model},
-        "distributed",
+        "mesh",
         console,
     )
 

@@ -1,0 +1,48 @@
+"""Metrics of several systems: against the functions they come from, and what is refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from plackett import metrics
+from plackett.data import RankingData, make_graded_lists
+from plackett.evaluation import compare_systems, evaluate
+
+
+@pytest.fixture(scope="module")
+def data() -> RankingData:
+    return make_graded_lists(12, mean_length=6, n_features=7, random_state=0)[0]
+
+
+def test_values_are_those_of_the_metrics(data: RankingData) -> None:
+    systems = {"labels": data.y.astype(float), "nothing": np.zeros(len(data.y))}
+    results = evaluate(data, systems, ["ndcg@3", "map"])
+    assert [(result.system, result.metric) for result in results] == [
+        ("labels", "ndcg@3"), ("nothing", "ndcg@3"), ("labels", "map"), ("nothing", "map"),
+    ]  # fmt: skip
+    functions = {
+        "ndcg@3": lambda scores: metrics.ndcg(scores, data.y, k=3, offsets=data.offsets, reduction="none"),
+        "map": lambda scores: metrics.average_precision(scores, data.y, offsets=data.offsets, reduction="none"),
+    }
+    for result in results:
+        expected = functions[result.metric](systems[result.system])
+        np.testing.assert_array_equal(result.values, expected)
+        assert result.value == pytest.approx(np.nanmean(expected))
+    assert compare_systems(results)["ndcg@3"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"systems": np.zeros(3)}, "systems must be scores by name, such as .*, got ndarray"),
+        ({"metrics": "ndcg@3"}, r"metrics must be a sequence of names, such as .*, got 'ndcg@3'"),
+        ({"data": np.zeros(3)}, "data must be lists of items or rows with labels, got ndarray"),
+        ({"no_option": 1}, "no_option is an option of none of the metrics"),
+        ({"metrics": ["no metric"]}, "no metric"),
+        ({"systems": {"short": np.zeros(3)}}, "scores"),
+    ],
+)
+def test_what_is_refused(data: RankingData, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        evaluate(**{"data": data, "systems": {"nothing": np.zeros(len(data.y))}, "metrics": None, **arguments})
