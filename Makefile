@@ -30,7 +30,7 @@ lint: .venv/.dev
 	$(BIN)/lint-imports
 
 test: .venv/.dev lint
-	$(BIN)/python -m pytest -q -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 # Every experiment of the papers in minutes; `plackett reproduce all --scale full` takes hours.
 reproduce-quick: .venv/.dev

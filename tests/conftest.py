@@ -21,5 +21,15 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(20210413)
 
 
+# What their tests share is costly to set up: all in one process of pytest-xdist, with --dist loadgroup.
+_TOGETHER = {"test_dask", "test_shards", "test_workers"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem in _TOGETHER:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 # Importing it instruments the readers for all tests that follow.
 collect_ignore = ["fuzz_readers.py"]

@@ -227,7 +227,7 @@ def test_linear_leaves() -> None:
 def test_altered_models_in_a_process_of_their_own() -> None:
     """With the right hash of the wrong text: a clean error, or a model that predicts."""
     names = [name for name in fuzz.TARGETS if "boosted" in name]
-    found = fuzz.run_apart(names, 400, 60.0, 1)
+    found = fuzz.run_apart(names, 120, 60.0, 1)
     assert list(found) == names, found
     for counts in found.values():
         assert counts["inputs"] == counts["clean errors"] + counts["accepted"] > 50

@@ -277,8 +277,8 @@ def _plot(group: _Group, part: str) -> LinePlot:
             mean, spread = curves.mean(axis=0), curves.std(axis=0, ddof=min(1, len(curves) - 1))
             series.append(Series(method, mean, epochs, mean - spread, mean + spread))
     over = "folds" if group.is_by_fold else "seeds"
-    caption = f"{group.title}: {part}; bands are a standard deviation over {over}"
-    return LinePlot(series, Axis("epoch"), Axis("NDCG@10"), caption)
+    spread_over = "one run" if len(curves) == 1 else f"bands are a standard deviation over {over}"
+    return LinePlot(series, Axis("epoch"), Axis("NDCG@10"), f"{group.title}: {part}; {spread_over}")
 
 
 def _claims(group: _Group) -> list[Claim]:

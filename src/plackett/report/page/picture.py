@@ -16,12 +16,14 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 _MARKS = "osD^vPX"
 _DASHES = ("-", "--", "-.", ":")
 _MANY = 12  # points of a line that still get a mark each
-_COLUMNS = 2
+_COLUMNS, _LARGEST = 2, 3
+_WIDTHS = {1: 7.5, 2: 7.5, 3: 6.5}  # inches of a plot, by columns
 
 
 def draw_picture(sections: Sequence[Section]) -> bytes | None:
-    """All line and item plots of the sections as PNG, two a row; None if there are none."""
-    plots = [block for section in sections for block in section.blocks if isinstance(block, LinePlot | ItemPlot)]
+    """All line and item plots of the sections as PNG, two a row, or three if each section has three; None if none."""
+    by_section = [[block for block in section.blocks if isinstance(block, LinePlot | ItemPlot)] for section in sections]
+    plots = [plot for own in by_section for plot in own]
     if not plots:
         return None
     try:
@@ -30,10 +32,10 @@ def draw_picture(sections: Sequence[Section]) -> bytes | None:
     except ImportError:
         raise MissingDependencyError("matplotlib", "report", "a picture") from None
     styles = style_numbers(plots)
-    columns = min(_COLUMNS, len(plots))
+    columns = _LARGEST if all(len(own) in (0, _LARGEST) for own in by_section) else min(_COLUMNS, len(plots))
     rows = -(-len(plots) // columns)
     height = max(3.6, *(0.28 * len(plot.items) + 1.2 for plot in plots if isinstance(plot, ItemPlot)), 0.0)
-    figure = Figure(figsize=(7.5 * columns, height * rows), layout="constrained")
+    figure = Figure(figsize=(_WIDTHS[columns] * columns, height * rows), layout="constrained")
     FigureCanvasAgg(figure)
     for number, plot in enumerate(plots):
         axes = figure.add_subplot(rows, columns, number + 1)
