@@ -21,9 +21,9 @@ console = Console()
 TRIALS = Path(__file__).parents[1] / "tests" / "faults" / "trials.py"
 SEED = 1
 TIMES = {
-    "kill_alone": 30, "kill_one_of_two": 15, "kill_one_of_two_shards": 15, "freeze_one_of_two": 3, "elastic_restart": 2,
-    "full_disk": 20, "limited_files": 20, "read_only": 3, "cut_checkpoints": 1, "cut_checkpoints_of_shards": 1,
-    "two_writers": 15,
+    "kill_alone": 30, "kill_one_of_two": 15, "kill_one_of_two_shards": 15, "freeze_one_of_two": 3, "elastic_restart": 5,
+    "full_disk": 20, "limited_files": 20, "limited_files_of_shards": 10, "read_only": 3, "cut_checkpoints": 1,
+    "cut_checkpoints_of_shards": 1, "two_writers": 15,
 }  # fmt: skip
 
 

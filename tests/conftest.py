@@ -25,6 +25,7 @@ def rng() -> np.random.Generator:
 _TOGETHER = {"test_dask", "test_shards", "test_workers"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.stem in _TOGETHER:

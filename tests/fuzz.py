@@ -85,7 +85,7 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
 def _alter_bytes(content: bytes, rng: random.Random) -> bytes:
     at = rng.randint(0, len(content))
     new = rng.choice(_TOKENS) if rng.random() < 0.5 else rng.randbytes(rng.randint(1, 4))
-    match rng.choice(("flip", "replace", "insert", "delete", "cut", "repeat")):
+    match rng.choice(("flip", "replace", "insert", "delete", "cut", "run", "repeat")):
         case "flip" if content:
             at = min(at, len(content) - 1)
             return content[:at] + bytes([content[at] ^ 1 << rng.randint(0, 7)]) + content[at + 1 :]
@@ -97,6 +97,8 @@ def _alter_bytes(content: bytes, rng: random.Random) -> bytes:
             return content[:at] + content[at + rng.randint(1, 30) :]
         case "cut":
             return content[:at] if rng.random() < 0.3 else content
+        case "run":
+            return content[:at] + rng.choice(_TOKENS) * rng.choice((100, 3000)) + content[at:]
         case _:
             return content[:at] + content[at // 2 : at] + content[at:]
 

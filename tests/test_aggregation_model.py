@@ -478,7 +478,7 @@ def test_difference(small: RankAggregator) -> None:
         small.difference("a", "z")
     with pytest.raises(ValueError, match="must be different items, got 'a' twice"):
         small.difference("a", "a")
-    with pytest.raises(ValueError, match="confidence must be between 0 and 1, got 95"):
+    with pytest.raises(ValueError, match="confidence must be a number between 0 and 1, got 95"):
         small.score_intervals(95)
 
 

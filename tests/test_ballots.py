@@ -228,6 +228,12 @@ def test_ballots_that_text_cannot_hold() -> None:
                 dump(ballots, io.BytesIO())
 
 
+def test_names_that_are_the_same_are_not_written_as_preflib() -> None:
+    ballots = Ballots(np.array([0, 1]), np.array([2.0, 1.0]), np.array([0, 2]), np.ones(1), ["a", "a"])
+    with pytest.raises(ValueError, match="names must be different"):
+        dump_preflib(ballots, io.BytesIO())
+
+
 def test_csv_with_features() -> None:
     ballots = csv("A1,A2,L1,L2\n0.5,1,1,2\n2,3,2,1\n", items="L*", features="A*")
     assert ballots.X.tolist() == [[0.5, 1], [2, 3]]
@@ -253,6 +259,9 @@ def test_csv_with_features() -> None:
         ("place1,place2\nx=,y\n", "on both sides", 2),
         ("a,b\n1,\x002\n", "NUL", 2),
         ('a,b\n1,"2\n', "not a CSV table", 2),
+        (",a,b\n0,1,2\n", "a column without a name is no item", 1),
+        ("a,b\n1,1_0\n", "expected a number in column b", 2),
+        ("a,b\n1,\u0662\n", "expected a number in column b", 2),
     ],
 )
 def test_bad_csv(text: str, problem: str, line: int | None) -> None:

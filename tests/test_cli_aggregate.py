@@ -119,7 +119,7 @@ def test_csv_of_rankings(plackett: Any) -> None:
     [
         (("--strict",), "the maximum likelihood estimate does not exist"),
         (("--prior", "-1"), "prior must be a number of at least 0"),
-        (("--confidence", "95"), "confidence must be between 0 and 1"),
+        (("--confidence", "95"), "confidence must be a number between 0 and 1"),
         (("--unranked", "first"), "unranked must be one of"),
         (("--edges", "--items", "L*"), "goes with neither"),
         (("--items", "L*", "--format", "preflib"), "--items belongs to CSV files"),

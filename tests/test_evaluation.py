@@ -40,6 +40,14 @@ def test_values_are_those_of_the_metrics(data: RankingData) -> None:
         ({"data": np.zeros(3)}, "data must be lists of items or rows with labels, got ndarray"),
         ({"no_option": 1}, "no_option is an option of none of the metrics"),
         ({"metrics": ["no metric"]}, "no metric"),
+        ({"metrics": 5}, r"metrics must be a sequence of names, such as .*, got 5"),
+        ({"metrics": [5]}, "metrics must be str, got 5"),
+        ({"metrics": []}, r"metrics must be a sequence of names, such as .*, got \[\]"),
+        ({"systems": {}}, "systems must hold scores of at least one system, got none"),
+        *(
+            ({name: "mean"}, f"{name} is an option of none of the metrics")
+            for name in ("offsets", "qid", "group", "where", "reduction", "scores", "labels")
+        ),
         ({"systems": {"short": np.zeros(3)}}, "scores"),
     ],
 )

@@ -735,3 +735,18 @@ def test_other_containers_are_refused(data: MultilabelData) -> None:
         ExtremeClassifier().predict_top(data.X, 3)
     with pytest.raises(sklearn.exceptions.NotFittedError):
         ExtremeClassifier().predict(data.X)
+
+
+@pytest.mark.parametrize("objective", ["partition", "lower_bound"])
+def test_samples_of_nothing_but_positives(objective: str) -> None:
+    """The row has a label less than there are: its sample alone does not tell it from a row with all."""
+    Y = np.array([[1.0, 1.0, 1.0, 0.0]])
+    model = ExtremeClassifier(objective, hidden_sizes=(2,), negatives=1, epochs=40, random_state=0, progress=False)
+    with pytest.raises(ValueError, match="negatives must leave every row a column that is not positive; draw more"):
+        model.fit(np.eye(1), Y)
+    model.fit(np.eye(1), np.ones((1, 4)))  # a row that has all labels needs no others
+
+
+def test_export_before_fitting(tmp_path: Path) -> None:
+    with pytest.raises(sklearn.exceptions.NotFittedError):
+        ExtremeClassifier().export_onnx(tmp_path / "x")

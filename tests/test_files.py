@@ -12,7 +12,7 @@ import pytest
 from backports import zstd
 
 from plackett.data import detect_format, dump_letor, load, load_letor
-from plackett.data.files import atomic_write, ending, open_target, read_text
+from plackett.data.files import atomic_write, ending, open_target, read_lines
 from plackett.errors import DataError
 
 TEXT = b"".join(b"%d qid:%d 1:%d 2:0.5\n" % (i % 3, i // 10, i) for i in range(500))
@@ -120,9 +120,9 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_text_that_is_not_utf8() -> None:
     with pytest.raises(DataError, match="not UTF-8") as caught:
-        read_text(io.BytesIO(b"good\nb\xffd"))
-    assert caught.value.line == 2
-    assert read_text(io.BytesIO(b"\xef\xbb\xbfx")) == "x"
+        list(read_lines(io.BytesIO(b"good\nb\xffd")))
+    assert (caught.value.line, caught.value.text) == (2, "\xffd")
+    assert list(read_lines(io.BytesIO(b"\xef\xbb\xbfx\r\n\xc3\xa9"))) == ["x\r\n", "\xe9"]
 
 
 def test_writing_where_there_is_no_folder(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from plackett.data import RankingData, dump_parquet, from_frame, load_parquet, to_arrow
@@ -162,3 +163,17 @@ def test_broken_parquet(kept: int, tmp_path: Path) -> None:
 def test_missing_parquet(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load_parquet(tmp_path / "nothing.parquet")
+
+
+def test_missing_values_of_a_dictionary() -> None:
+    """Which Arrow itself turns into the last value there is."""
+    table = pa.table({"q": [1, 1, 1], "y": [0, 1, 2], "doc": pa.array(["a", None, "b"]).dictionary_encode()})
+    target = io.BytesIO()
+    pa.parquet.write_table(table, target)
+    for data in (
+        from_frame(table, query="q", label="y", ids="doc"),
+        load_parquet(io.BytesIO(target.getvalue()), query="q", label="y", ids="doc"),
+    ):
+        assert data.ids.tolist() == ["a", None, "b"]
+    numbers = pa.table({"q": [1, 1], "y": [0, 1], "f": pa.array([7, None]).dictionary_encode()})
+    np.testing.assert_array_equal(from_frame(numbers, query="q", label="y").X, [[7.0], [np.nan]])

@@ -72,7 +72,7 @@ def test_all_that_is_written_passes(
     try:
         model = fit(objective, leaves="lightgbm", lightgbm_params=extra, **options)
     except ValueError as error:  # LightGBM does not combine everything
-        assert "LightGBM" in str(error)  # noqa: PT017
+        assert "LightGBM" in str(error) or "a feature that can be split" in str(error)  # noqa: PT017
         return
     kept = check_model_text(text_of(model), "model.txt")
     again = lightgbm.Booster(model_str=kept)

@@ -508,7 +508,7 @@ def test_what_is_no_model(data: RankingData, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="the weights are not those that were saved"):
             NeuralRanker.load(path)
     (path / "weights.safetensors").unlink()
-    with pytest.raises(DataError, match="the weights are not those that were saved"):
+    with pytest.raises(DataError, match="there is no such file"):
         NeuralRanker.load(path)
     with pytest.raises(DataError):
         NeuralRanker.load(path / "plackett.json")  # a file
@@ -545,6 +545,24 @@ def test_saving_in_place_of_another(data: RankingData, tmp_path: Path, monkeypat
         assert [p.name for p in path.parent.iterdir()] == ["model"]
     with pytest.raises(sklearn.exceptions.NotFittedError):
         NeuralRanker().save(tmp_path / "unfitted")
+
+
+def test_models_that_are_replaced_while_they_are_read(
+    data: RankingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the description of the first one was read: the weights are not its, so all is read again."""
+    first, second = (NeuralRanker(**{**SETTINGS, "random_state": seed}).fit(data) for seed in (0, 1))
+    first.save(tmp_path / "model")
+    original, waiting = saved.read_description, [second]
+
+    def read(path: Any) -> Any:
+        found = original(path)
+        if waiting:
+            waiting.pop().save(tmp_path / "model")
+        return found
+
+    monkeypatch.setattr(saved, "read_description", read)
+    assert_same(NeuralRanker.load(tmp_path / "model"), second)
 
 
 # ONNX
@@ -768,6 +786,7 @@ def test_compiled(tmp_path: Path) -> None:
         ({"device": "nonsense"}, "device must be 'auto' or a device of torch"),
         ({"device": None}, "device must be 'auto' or a device of torch"),
         ({"device": "meta:x"}, "device must be 'auto' or a device of torch"),
+        ({"device": "meta"}, "device must be 'auto' or a device of torch"),
         ({"scaling": "x"}, "scaling must be one of none"),
         ({"missing": "x"}, "missing must be one of mean"),
         ({"activation": "x"}, "activation must be one of relu"),

@@ -12,27 +12,42 @@ import os
 import pickle
 import re
 import resource
+import time
+import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fuzz
 import joblib
 import numpy as np
+import pyarrow.parquet
 import pytest
 import torch
 from processes import run_alone
+from rich.console import Console
 from typer.testing import CliRunner
 
 import plackett
-from plackett import data
+from plackett import data, metrics
 from plackett.aggregation import load_edges
+from plackett.boosted.checkpoints import Checkpoint
 from plackett.cli.app import app
-from plackett.data import files, sparse_text
+from plackett.cli.models import _trec_lines
+from plackett.data import files, letor, sparse_text
 from plackett.data.stored import parse_array, parse_arrays, parse_json, regular_file
 from plackett.errors import DataError
 from plackett.estimators import LinearRanker, RankAggregator, load_model, saved
+from plackett.evaluation import evaluate
+from plackett.experiments import Claim, Findings, get_experiment, read_results
+from plackett.experiments.document import document
+from plackett.experiments.framework import CellStore
+from plackett.linear.summary import CoefficientSummary
+from plackett.report import history_table, plot_history, summary_table
+from plackett.report.page import Axis, ItemPlot, LinePlot, Section, Series, draw_picture
+from plackett.training import History
 
 SOURCES = sorted(Path(plackett.__file__).parent.rglob("*.py"))
 
@@ -413,7 +428,7 @@ def test_headers_of_data_that_declare_too_much() -> None:
 def test_a_declared_number_of_labels_takes_no_memory() -> None:
     code = """
     import io, json, resource
-    from plackett import data
+    from plackett import data, metrics
     data.describe(data.load_xmc(io.BytesIO(b"2 3 2\\n0 0:1\\n1 0:1\\n")))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = data.load_xmc(io.BytesIO(b"2 999999999 999999999\\n0 0:1\\n999999998 0:1\\n"))
@@ -424,6 +439,36 @@ def test_a_declared_number_of_labels_takes_no_memory() -> None:
     added, labels, shape = run_alone(code)
     assert (labels, shape) == (999_999_999, [1, 2 * 10**9])
     assert added < 100_000  # kB
+
+
+def test_metrics_take_no_memory_for_labels_that_are_only_declared() -> None:
+    few, many = (data.load_xmc(io.BytesIO(b"3 2 %d\n0 0:1\n1 0:1\n2 0:1\n" % labels)) for labels in (9, 300_000_000))
+    names = ["p@1", "recall@1", "ndcg@1"]
+
+    def measure(rows: data.MultilabelData) -> list[float]:
+        scores = data.load_scores(io.BytesIO(b"0:1\n1:1\n5:1\n"), rows)
+        found = [result.value for result in evaluate(rows, {"system": scores}, names)]
+        return [*found, metrics.coverage(scores, rows.Y, k=1)]
+
+    measure(few)  # compiled
+    tracemalloc.start()
+    assert measure(many) == measure(few)
+    with pytest.raises(ValueError, match="300,000,000 columns and 3 labels in them: too many columns for an array"):
+        metrics.inverse_propensity(many.Y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10**8
+
+
+def test_one_long_identifier_does_not_make_all_of_them_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letor, "_MOST_CHARACTERS", 10_000)
+    rows = b"0 qid:1 1:1\n" * 100
+    with pytest.raises(DataError, match=r"line 101: 101 identifiers of up to 200 bytes, of which .* Pass ids=False"):
+        data.load_letor(io.BytesIO(rows + b"1 qid:1 1:1 # " + b"x" * 200 + b"\n"))
+    assert data.load_letor(io.BytesIO(rows + b"1 qid:1 1:1 # " + b"x" * 90 + b"\n")).ids is not None
+    monkeypatch.setattr(sparse_text, "_BLOCK", 500)  # pieces, each of which is small
+    with pytest.raises(DataError, match="101 identifiers of up to 200 bytes"):
+        data.load_letor(io.BytesIO(rows + b"1 qid:1 1:1 # " + b"x" * 200 + b"\n"))
 
 
 def test_sizes_of_lists_that_overflow_to_the_right_sum(tmp_path: Path) -> None:
@@ -450,12 +495,64 @@ def test_bombs(
 ) -> None:
     """With a smaller allowance, so that the bomb can be one too."""
     monkeypatch.setattr(files, "_FREE", 1 << 16)
+    monkeypatch.setattr(files, "_FREE_LINES", 1 << 16)
     monkeypatch.setattr(files, "_AT_ONCE", 1 << 14)
     bomb = compress(line * (2**20 // len(line)))
     with pytest.raises(
         DataError, match=r"bytes expand to .* or more, over 250 times as many\. .*PLACKETT_MAX_EXPANSION"
     ):
         read(io.BytesIO(bomb))
+
+
+@pytest.mark.parametrize(
+    ("read", "line"),
+    [(data.load_preflib, b"\n"), (data.load_rankings_csv, b"1\n"), (load_edges, b"A,B\n"), (data.load_group, b"1\n")],
+)
+def test_readers_in_python_take_less(read: Callable[..., Any], line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert files._FREE_LINES <= files._FREE >> 7  # an object of Python for each line or cell
+    monkeypatch.setattr(files, "_FREE_LINES", 1 << 12)
+    monkeypatch.setattr(files, "_AT_ONCE", 1 << 10)
+    bomb = bz2.compress(line * 2**16)
+    with pytest.raises(DataError, match=r"bytes expand to .* or more, over 250 times as many"):
+        read(io.BytesIO(bomb))
+
+
+def test_streams_are_not_expanded_before_their_reader_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_FREE_LINES", 1 << 12)
+    bomb = bz2.compress(b"1\n" * 2**16)
+    with pytest.raises(DataError, match=r"bytes expand to .* or more, over 250 times as many"):
+        data.load(io.BytesIO(bomb), format="csv")
+
+
+def test_readers_in_python_keep_numbers_not_objects() -> None:
+    """Bytes that the lines take while they are read: some 40 for the arrays, where lists take over 200."""
+    lines = 4000
+    cases: list[tuple[Callable[..., Any], bytes]] = [
+        (data.load_preflib, b"# NUMBER ALTERNATIVES: 2\n" + b"1: 1,2\n" * lines),
+        (data.load_preflib, b"# NUMBER ALTERNATIVES: 2\n1: 1,2\n" + b"\n" * lines),
+        (data.load_rankings_csv, b"a,b\n" + b"1,2\n" * lines),
+        (data.load_rankings_csv, b"place1,place2\n" + b"a,b\n" * lines),
+        (load_edges, b"a,b\n" * lines),
+        (data.load_group, b"1\n" * lines),
+    ]
+    for read, content in cases:
+        tracemalloc.start()
+        read(io.BytesIO(content))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 150 * lines
+
+
+def test_long_runs_of_one_character() -> None:
+    """In time that goes with their length: with its square each took minutes."""
+    blanks, declared = b" " * 200_000, b"# NUMBER ALTERNATIVES: 2\n"
+    assert len(data.load_preflib(io.BytesIO(b"#" + blanks + b"x\n" + declared + b"1: 1,2\n"))) == 1
+    assert len(data.load_preflib(io.BytesIO(b"# TITLE: a" + blanks + b"b\n" + declared + b"1: 1,2\n"))) == 1
+    for order in (b"{" + blanks + b"x", b"1" + blanks + b"x", b"{" + b"1," * 100_000, b"9" * 200_000):
+        with pytest.raises(DataError, match="line 2: expected a ballot"):
+            data.load_preflib(io.BytesIO(declared + b"1:" + order + b"\n"))
+    with pytest.raises(DataError, match="line 2: more than 2 items"):
+        data.load_preflib(io.BytesIO(declared + b"1:" + b"1," * 100_000 + b"1\n"))
 
 
 def test_bombs_from_files_and_a_higher_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -492,6 +589,61 @@ def test_parquet_of_repeated_values(monkeypatch: pytest.MonkeyPatch) -> None:
         data.load_parquet(io.BytesIO(target.getvalue()))
 
 
+def _parquet(**columns: Any) -> io.BytesIO:
+    target = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"qid": [1, 1], "label": [0.0, 1.0]} | columns), target)
+    target.seek(0)
+    return target
+
+
+def test_parquet_of_repeated_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 200
+    columns: dict[str, Any] = {"qid": np.ones(rows, int), "label": np.ones(rows)}
+    table = _parquet(**columns, id=pyarrow.array(["x" * 10**5] * rows))
+    monkeypatch.setattr(files, "_FREE", 1 << 20)
+    with pytest.raises(DataError, match=r"bytes expand to 20,\d{3},\d{3} or more"):
+        data.load_parquet(table)
+    monkeypatch.undo()
+    table.seek(0)
+    ids = data.load_parquet(table).ids
+    assert ids is not None
+    assert all(text is ids[0] for text in ids)  # and takes the memory of one
+    table.seek(0)
+    with pytest.raises(DataError, match="column 'id' must hold numbers, got string"):
+        data.load_parquet(table, features=["id"])
+
+
+def test_parquet_of_texts_that_share_their_beginnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, rows = io.BytesIO(), 1000
+    columns: dict[str, Any] = {"qid": np.ones(rows, int), "label": np.ones(rows), "id": ["x" * 10**4] * rows}
+    pyarrow.parquet.write_table(
+        pyarrow.table(columns), target, use_dictionary=False, column_encoding={"id": "DELTA_BYTE_ARRAY"}
+    )
+    target.seek(0)
+    monkeypatch.setattr(files, "_FREE", 1 << 20)
+    with pytest.raises(DataError, match="bytes expand to"):
+        data.load_parquet(target)
+
+
+def test_parquet_of_lists_in_cells() -> None:
+    nested = pyarrow.array([[1.0, 2.0], [3.0]])
+    with pytest.raises(DataError, match="column 'x' must hold numbers, got list"):
+        data.load_parquet(_parquet(x=nested))
+    with pytest.raises(DataError, match="column 'id' must hold one value in each row, got list"):
+        data.load_parquet(_parquet(id=nested))
+    assert data.load_parquet(_parquet(x=nested, y=[1, 2]), features=["y"]).X.tolist() == [[1], [2]]
+
+
+def test_many_columns_of_a_table_take_no_square_of_time() -> None:
+    class Table:
+        column_names = ("q", "y", *(f"x{i}" for i in range(30_000)), "x1")
+
+    start = time.process_time()
+    with pytest.raises(DataError, match="column 'x1' is there twice"):
+        data.from_frame(Table(), query="q", label="y")
+    assert time.process_time() - start < 1.5  # with the square over 5
+
+
 def test_a_line_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparse_text, "_LONGEST_LINE", 1000)
     monkeypatch.setattr(sparse_text, "_BLOCK", 400)
@@ -506,6 +658,46 @@ def test_many_columns_take_no_square_of_time() -> None:
     items = "=".join(f"c{i}" for i in range(15_000)).encode()
     with pytest.raises(DataError, match="an item comes twice"):
         data.load_rankings_csv(io.BytesIO(b"place1,place2\n" + items + b",c14999\n"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("# NUMBER ALTERNATIVES: 2", "a number of the header comes twice"),
+        ("# ALTERNATIVE NAME 1: x", "an alternative is named twice"),
+        ("# ALTERNATIVE NAME 2: a", "two alternatives have the same name"),
+        ("# ALTERNATIVE NAME 0: x", "expected the number of an alternative, from 1"),
+        ("# ALTERNATIVE NAME \u0662: x", ""),  # a comment: digits of another script are none
+        ("\u0661: 1,2", "expected a ballot"),
+        ("1: \u0661,2", "expected a ballot"),
+        ("1: 1,2\n# NUMBER ALTERNATIVES: 1", "a number of the header comes twice|must come before the ballots"),
+        ("1: 1,2\n# ALTERNATIVE NAME 2: x", "must come before the ballots"),
+    ],
+)
+def test_preflib_texts_that_say_two_things(line: str, message: str) -> None:
+    text = f"# NUMBER ALTERNATIVES: 3\n# ALTERNATIVE NAME 1: a\n{line}\n1: 1,2\n".encode()
+    if not message:
+        assert data.load_preflib(io.BytesIO(text)).names[1] == "Alternative 2"
+        return
+    with pytest.raises(DataError, match=message) as caught:
+        data.load_preflib(io.BytesIO(text))
+    assert caught.value.line == 3 + line.count("\n")
+
+
+def test_a_name_of_preflib_that_another_alternative_is_given() -> None:
+    with pytest.raises(DataError, match="an alternative has the name that another"):
+        data.load_preflib(io.BytesIO(b"# NUMBER ALTERNATIVES: 2\n# ALTERNATIVE NAME 1: Alternative 2\n1: 1,2\n"))
+
+
+@pytest.mark.parametrize("line", ["a,b,1_0", "a,b,\u0661", "a,b\0", "a,b,\uff11"])
+def test_comparisons_that_are_read_too_kindly_elsewhere(line: str) -> None:
+    with pytest.raises(DataError, match="stream, line 2: ") as caught:
+        load_edges(io.BytesIO(f"c,d\n{line}\n".encode()))
+    assert caught.value.line == 2
+
+
+def test_lines_of_comparisons_end_where_lines_do() -> None:
+    assert load_edges(io.BytesIO("a\u2028x,b\r\nb,c\n".encode())).names == ["a\u2028x", "b", "c"]
 
 
 def test_cells_that_csv_refuses() -> None:
@@ -524,7 +716,7 @@ def test_cells_that_csv_refuses() -> None:
         ("[NaN]", "holds NaN, which is no number"),
         ("[-Infinity]", "holds -Infinity"),
         ("[1e999]", "holds 1e999"),
-        ("1" * 5000, "Exceeds the limit"),
+        ("1" * 301, "a number of more than 300 digits"),
         (b'"\xff"', "utf-8"),
         ("", "Expecting value"),
     ],
@@ -569,7 +761,155 @@ def test_descriptions_of_other_kinds(
         load_model(_rewrite(models["linear"], tmp_path / "model", change))
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        ("linear", "loss_", "x"),
+        ("linear", "n_lists_", []),
+        ("linear", "note_", 3),
+        ("linear", "n_lists_", True),
+        ("coordinate_ascent", "n_iter_", None),
+        ("aggregator", "log_likelihood", "x"),
+        ("aggregator", "n_parameters", None),
+        ("aggregator", "n_ballots", -1.0),
+        ("aggregator", "n_ballots", 10**400),
+    ],
+)
+def test_facts_of_a_fit_are_of_their_kinds(
+    kind: str, name: str, value: Any, models: dict[str, Path], tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match="not a readable model"):
+        load_model(_rewrite(models[kind], tmp_path / "model", _set("state", name, to=value)))
+
+
 # Terminals
+
+
+_HOSTILE = "[/x]\x1b]0;title\x07[bold]"
+"""Markup that ends nothing, and a command to the terminal."""
+
+
+def _output(*arguments: object) -> str:
+    run = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert run.exit_code == 0, run.output
+    assert "\x1b]0" not in run.output
+    return "".join(run.output.split())
+
+
+def test_names_of_files_do_not_reach_the_terminal_as_commands(tmp_path: Path) -> None:
+    rows, scores, other, model, edges, run = (tmp_path / f"{part}{_HOSTILE.replace('/', '')}" for part in "abcdef")
+    rows.write_bytes(b"".join(b"%d qid:%d 1:%d\n" % (i % 2, i // 4, i % 3) for i in range(40)))
+    scores.write_text("".join(f"{i % 5}\n" for i in range(40)))
+    other.write_text("".join(f"{i % 7}\n" for i in range(40)))
+    assert "[bold]" in _output("info", rows)
+    assert _output("evaluate", rows, scores, other).count("\\x1b") >= 2
+    assert "[bold]" in _output("train", rows, "--model", "linear", "-o", model)
+    assert "[bold]" in _output("predict", model, rows, "-o", run)
+    assert "[bold]" in _output("bench", rows, "--repeats", 1)
+    edges.write_text("a,b\nb,a\n")
+    assert "[bold]" in _output("aggregate", edges, "--edges")
+
+
+def test_names_in_tables_of_a_training() -> None:
+    note = CoefficientSummary([_HOSTILE], np.ones(1), np.ones(1), 0.95, _HOSTILE)
+    history = History([{"epoch": 1, "loss": 1.0, _HOSTILE: 0.5}])
+    for table in (summary_table(note), history_table(history)):
+        console = Console(file=io.StringIO(), width=200)
+        console.print(table)
+        assert "\x1b]0" not in console.file.getvalue()
+        assert "[/x]\\x1b" in console.file.getvalue()
+
+
+def test_names_are_no_formulas(tmp_path: Path) -> None:
+    name = r"$\frac{$"
+    edges = tmp_path / "edges.csv"
+    edges.write_text(f"{name},b\nb,{name}\n")
+    _output("aggregate", edges, "--edges", "--plot", tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").exists()
+    plots = [
+        ItemPlot([name], [Series(name, [1.0])], Axis(name), name),
+        LinePlot([Series(name, [1.0, 2.0]), Series("b", [1.0, 2.0])], Axis(name, reference=(1.0, name)), Axis(name)),
+    ]
+    assert draw_picture([Section(name, plots)])
+    plot_history(History([{"epoch": 1, "loss": 1.0, name: 0.5}]), tmp_path / "history.png")
+
+
+@pytest.mark.parametrize("ids", [["a", "b c"], ["a", ""], ["a", "b\n1 Q0 forged 1 9 plackett"], ["a", "\x1b[2J"], None])
+def test_lines_of_a_run_cannot_be_forged(ids: list[str] | None, models: dict[str, Path]) -> None:
+    model = load_model(models["linear"])
+    named = None if ids is None else np.array(ids)
+    part = data.RankingData(fuzz.X[:2], np.zeros(2), np.array([7, 7]), np.array([0, 2]), named)
+    lines = [line.split() for line in _trec_lines(model, part, 2)]
+    assert sorted(line[2] for line in lines) == ["0", "1"]  # rows, where not every name is a word
+    assert [line[0] for line in lines] == ["7", "7"]
+    for qid in ("a b", "", "1\n2", "\x1b"):
+        with pytest.raises(ValueError, match="printable names without blanks"):
+            _trec_lines(model, replace(part, qid=np.array([qid, qid])), 2)
+    lines = [line.split() for line in _trec_lines(model, replace(part, ids=np.array(["x", "y"])), 2)]
+    assert sorted(line[2] for line in lines) == ["x", "y"]
+
+
+# Results of experiments
+
+
+def _result_file(folder: Path, **changes: Any) -> Path:
+    """A stored file of results, altered."""
+    name = "plrank-table-2-full.json"
+    about = json.loads((Path(__file__).parents[1] / "docs" / "reproduction" / name).read_text())
+    (folder / name).write_text(json.dumps(about | changes))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cells": [[{"data": "<script>"}, {}]]}, "cells must hold plain texts, got '<script>'"),
+        ({"cells": [[{"data": "a\nb"}, {}]]}, "cells must hold plain texts"),
+        ({"cells": [[{"data": "a"}, {"[x](y)": 1}]]}, "cells must hold plain texts"),
+        ({"cells": [[{"data": "mq2008"}]]}, "cells must hold pairs"),
+        ({"cells": {}}, "cells must be list, got dict"),
+        ({"cells": [[{"data": "mq2008"}, {}]]}, "not results of plrank-table-2"),
+        ({"cells": [[{}, {}]]}, "not results of plrank-table-2"),
+        ({"command": "x\n<script>"}, "the command must be printable"),
+        ({"command": None}, "command must be str"),
+        ({"data": {"<script>": True}}, "the data is not that of plrank-table-2"),
+        ({"configuration": {}}, "the configuration is not that of"),
+        ({"experiment": "plrank-table-1"}, "the experiment is not that of"),
+        ({"scale": "quick"}, "the scale is not that of"),
+    ],
+)
+def test_results_that_are_not_those_of_the_experiment(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        document(_result_file(tmp_path, **changes), tmp_path)
+    assert "plrank-table-2" in document(_result_file(tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"[" * 10**5, b"[]", b"{}", b'{"cells": 1, "cells": 2}', b"\xff", b""])
+def test_files_that_are_no_results(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="not a file of results"):
+        read_results(path)
+    experiment = get_experiment("plrank-table-2")
+    store = CellStore(tmp_path, experiment, "quick")
+    store.put({"data": "a"}, {"value": 1})
+    (kept,) = store.folder.iterdir()
+    written = kept.read_bytes()
+    kept.write_bytes(content)
+    with pytest.raises(DataError, match="not a readable result"):
+        store.get({"data": "a"})
+    kept.write_bytes(written.replace(b'"a"', b'"b"'))
+    with pytest.raises(DataError, match="that of another cell"):
+        store.get({"data": "a"})
+
+
+def test_claims_do_not_reach_the_terminal_as_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(*_: Any) -> Findings:
+        return Findings([], [Claim("it holds", True, _HOSTILE)])
+
+    experiment = replace(get_experiment("plrank-table-2"), cells=lambda *_: [], find=find)
+    monkeypatch.setattr("plackett.experiments.get_experiment", lambda _: experiment)
+    assert "[/x]\\x1b" in _output("reproduce", "plrank-table-2", "-o", tmp_path)
 
 
 def test_names_do_not_reach_the_terminal_as_commands(tmp_path: Path) -> None:
@@ -597,6 +937,33 @@ def test_checkpoints_of_a_training_of_trees(tmp_path: Path) -> None:
     np.savez(content, **{**target._arrays, "model": np.frombuffer(altered, np.uint8)})
     with pytest.raises(DataError, match="left_child and right_child must name every node"):
         target.run(content.getvalue())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"best": [1.0, float("inf")]},
+        {"best": [10**299, 1]},
+        {"best": [1.0, 10**9]},
+        {"best": [1.0]},
+        {"rounds": 10**9},
+        {"rounds": -1},
+        {"history": {"valid": {"ndcg@10": [None]}}},
+        {"history": {"valid": {"ndcg@10": [1.0] * 1000}}},
+        {"history": []},
+    ],
+)
+def test_headers_of_a_checkpoint_of_trees(changes: dict[str, Any], tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "state.npz", 1, "it")
+    scores, history = [np.zeros(3)], {"valid": {"ndcg@10": [0.5, float("nan")]}}
+    checkpoint.save(2, "tree\n\nTree=0\n\nTree=1\n", scores, history, (0.5, 1))
+    state = checkpoint.load()
+    assert state is not None
+    assert (state.rounds, state.best) == (2, (0.5, 1))
+    header = {"rounds": 2, "history": history, "best": None} | changes
+    checkpoint.save(header["rounds"], "tree\n\nTree=0\n\nTree=1\n", scores, header["history"], header["best"])
+    with pytest.raises(DataError, match="not a readable checkpoint"):
+        checkpoint.load()
 
 
 def test_regular_files(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Output layers sharded by label: losses, the best labels, training, checkpoints and models against the whole layer."""
 
+import hashlib
 import json
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import run_alone
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
-from plackett import ExtremeClassifier
+from plackett import ExtremeClassifier, LinearRanker
+from plackett.cli.app import app
 from plackett.data import make_multilabel
 from plackett.errors import DataError
 from plackett.losses import linear_lower_bound_loss, linear_partition_loss, sharded, sparse_logistic_loss
@@ -24,6 +28,7 @@ from plackett.losses.sharded import Shard
 from plackett.networks import ExtremeNetwork, top_columns
 from plackett.training import Workers
 from plackett.training.checkpoints import read_tensors, write_tensors
+from plackett.training.shards import checksum
 
 # Shards in threads of one process, for tests of what they compute
 
@@ -322,12 +327,12 @@ def test_shards_learn_what_the_whole_layer_learns(mesh: int, learned: Any) -> No
 
 
 ESTIMATORS = """
-    import json, sys
+    import json, os, shutil, sys, time, warnings
     from contextlib import redirect_stdout
     from io import StringIO
     from pathlib import Path
     import torch
-    from forks import together
+    from forks import forks, together
     from plackett import ExtremeClassifier
     from plackett.cli import main
     from plackett.data import dump_xmc, make_multilabel
@@ -373,6 +378,12 @@ ESTIMATORS = """
         with joined():
             return described(ExtremeClassifier.load(path, label_shards=shards))
 
+    def error_of(work):
+        try:
+            work()
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
     found = {}
     for way in WAYS:
         found[f"{way} whole"] = [fit(way, 1)]  # here, so that the forks have their kernels
@@ -384,6 +395,51 @@ ESTIMATORS = """
     for name, before, after, processes in (("3 to 1", 3, 1, 1), ("1 to 2", 1, 2, 2), ("3 to 2x2", 3, 2, 4)):
         together(before, lambda: fit("logistic", before, folder / name, stop=2))
         found[name] = together(processes, lambda: fit("logistic", after, folder / name))
+    # The same with early stopping; also where the newest checkpoint is damaged in rows that one process reads.
+    together(2, lambda: fit("exact", 2, folder / "stale", stop=2))
+    shutil.copytree(folder / "stale", folder / "damaged")
+    found["stale"] = together(1, lambda: fit("exact", 1, folder / "stale"))
+
+    def damage(path, name, row):
+        # A bit of the last number of a row, of 8 numbers of 4 bytes each.
+        content = bytearray(path.read_bytes())
+        start = 8 + int.from_bytes(content[:8], "little")
+        content[start + json.loads(content[8:start])[name]["data_offsets"][0] + 32 * row + 31] ^= 1
+        path.write_bytes(content)
+
+    def fit_damaged():
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            return fit("exact", 2, folder / "damaged"), [str(one.message) for one in told]
+
+    damage(next((folder / "damaged").glob("*.safetensors")), "network.output.weight", 30)
+    found["damaged"] = together(2, fit_damaged)
+    shutil.copytree(folder / "exact", folder / "damaged model")
+    damage(folder / "damaged model" / "weights.safetensors", "0.output.weight", 30)
+
+    def load_damaged():
+        with joined():
+            return error_of(lambda: ExtremeClassifier.load(folder / "damaged model", label_shards=2))
+
+    found["damaged model"] = together(2, load_damaged)
+
+    def three_of_two():
+        with joined():
+            return error_of(lambda: ExtremeClassifier(label_shards=3).fit(train))
+
+    found["three of two"] = together(2, three_of_two)
+
+    def left_alone(work):
+        # Process 1 ends before the others do their work.
+        with joined() as workers:
+            model = ExtremeClassifier.load(folder / "exact", label_shards=2) if work == "predict" else None
+            if workers.rank == 1:
+                os._exit(0)
+            time.sleep(0.5)
+            return error_of(lambda: Workers(2) if model is None else model.predict_top(test.X, 5))
+
+    found["alone"] = [forks(2, lambda: left_alone(work), PLACKETT_TIMEOUT="60")[0].outcome()
+                      for work in ("groups", "predict")]
 
     def write(path):
         # What it is about differs in length, as seconds do: that of the first process counts.
@@ -398,6 +454,7 @@ ESTIMATORS = """
         # One that cannot write: none has written, and all are told.
         with joined():
             workers = Workers(2)
+            assert Workers(2)._labels is workers._labels  # groups are made once
             shard = workers.shard(5)
             rows = torch.zeros(shard.width, 2)
             if workers.number == 1:
@@ -411,10 +468,13 @@ ESTIMATORS = """
     together(4, lambda: write(folder / "rows of a mesh"))
     found["failures"] = together(2, lambda: fail(folder / "rows"))
 
-    def command(output, arguments):
-        sys.argv = ["plackett", "train", str(folder / "train.txt"), "--valid", str(folder / "test.txt"), "--model",
-                    "extreme", "-p", "hidden_sizes=[8]", "-p", "epochs=2", "-p", "ensemble=1", "-p", "batch_size=16",
-                    "-p", "input_dropout=0", "-p", "hidden_dropout=0", "-o", str(output), *arguments]
+    TRAIN = ["train", folder / "train.txt", "--valid", folder / "test.txt", "--model", "extreme",
+             "-p", "hidden_sizes=[8]", "-p", "epochs=2", "-p", "ensemble=1", "-p", "batch_size=16",
+             "-p", "input_dropout=0", "-p", "hidden_dropout=0"]
+    PREDICT = ["predict", folder / "alone", folder / "test.txt"]
+
+    def command(*arguments):
+        sys.argv = ["plackett", *map(str, arguments)]
         with redirect_stdout(StringIO()) as told:
             try:
                 main()
@@ -424,9 +484,11 @@ ESTIMATORS = """
 
     dump_xmc(train, folder / "train.txt")
     dump_xmc(test, folder / "test.txt")
-    found["commands"] = [together(1, lambda: command(folder / "alone", [])),
-                         together(2, lambda: command(folder / "data", [])),
-                         together(2, lambda: command(folder / "labels", ["--label-shards", "2"]))]
+    found["commands"] = [together(1, lambda: command(*TRAIN, "-o", folder / "alone")),
+                         together(2, lambda: command(*TRAIN, "-o", folder / "data")),
+                         together(2, lambda: command(*TRAIN, "-o", folder / "labels", "--label-shards", "2"))]
+    together(1, lambda: command(*PREDICT, "-o", folder / "one.txt"))
+    found["predict"] = together(2, lambda: command(*PREDICT, "-o", folder / "two.txt", "--label-shards", "2"))
     print(json.dumps(found))
 """
 
@@ -494,6 +556,32 @@ def test_resuming_with_another_number_of_shards(way: str, fitted: Any) -> None:
         assert_same_model(one, fitted["logistic whole"][0])
 
 
+def test_resuming_a_training_that_stops_early(fitted: Any) -> None:
+    """By one process, what two began; and by two, from the checkpoint before one that is damaged for one of them."""
+    for one, *told in ([fitted["stale"][0]], *fitted["damaged"]):
+        assert_same_model(one, fitted["exact whole"][0])
+        assert all("Taking the checkpoint before it" in text for texts in told for text in texts)
+    assert [len(told) for _, told in fitted["damaged"]] == [1, 1]
+
+
+def test_who_loads_a_shard_reads_no_others(fitted: Any) -> None:
+    """A model that is damaged in the last row: the first shard does not notice."""
+    first, second = fitted["damaged model"]
+    assert first is None
+    assert second.startswith("DataError")
+    assert second.endswith("(the checksum of 0.output.weight, rows 15 to 30, differs)")
+
+
+def test_more_shards_than_processes(fitted: Any) -> None:
+    for told in fitted["three of two"]:
+        assert told.startswith("ValueError: label_shards must divide the number of processes, 2, got 3")
+
+
+def test_processes_that_are_left_alone(fitted: Any) -> None:
+    for told, _ in fitted["alone"]:
+        assert told.startswith("LostProcessError: another process of this training failed or is gone")
+
+
 def test_files_that_processes_write_together(fitted: Any) -> None:
     for name in ("rows", "rows of a mesh"):
         tensors, about = read_tensors(fitted["folder"] / name)
@@ -518,6 +606,15 @@ def test_the_command(fitted: Any) -> None:
     for model in models[1:]:
         wanted, found = (centred(x.predict(rows)) for x in (models[0], model))
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)  # single precision, Adam
+
+
+def test_predicting_in_shards(fitted: Any) -> None:
+    """All compute, the first writes."""
+    first, second = fitted["predict"]
+    assert "20 lines written" in first
+    assert second == ""
+    one, two = ((fitted["folder"] / f"{name}.txt").read_text().split() for name in ("one", "two"))
+    assert [entry.split(":")[0] for entry in one] == [entry.split(":")[0] for entry in two]
 
 
 def test_damage_in_a_file_of_shards(fitted: Any, tmp_path: Path) -> None:
@@ -554,6 +651,27 @@ def test_whole_files_in_shards(tmp_path: Path) -> None:
         read_tensors(tmp_path / "x", {"w": Shard(8, 1, 2)})
 
 
+def test_files_larger_than_memory(tmp_path: Path) -> None:
+    """Of a file with holes, four times as large as the memory, a shard reads what it holds."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    shards, row = 1 << 14, 1024
+    height = 4 * memory // row // shards
+    whole, empty = Shard(shards * height, 5, shards), hashlib.sha256(bytes(height * row)).hexdigest()
+    parts = {"w": [[height * number, height * (number + 1), empty] for number in range(shards)]}
+    layer, text = {"w": torch.empty(whole.columns, row // 4, device="meta")}, "{}"
+    stored = {"sha256": checksum(layer, text, parts, lambda _: []), "about": text, "parts": parts}
+    place = {"dtype": "F32", "shape": [whole.columns, row // 4], "data_offsets": [0, whole.columns * row]}
+    header = json.dumps({"__metadata__": {"plackett": json.dumps(stored)}, "w": place}).encode()
+    with (tmp_path / "x").open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        try:
+            file.truncate(8 + len(header) + whole.columns * row)
+        except OSError as error:
+            pytest.skip(f"no such files here: {error}")
+    found, _ = read_tensors(tmp_path / "x", {"w": whole})
+    assert found["w"].shape == (height, row // 4)
+
+
 # Bad input
 
 
@@ -570,6 +688,22 @@ def test_whole_files_in_shards(tmp_path: Path) -> None:
 def test_bad_parameters(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ExtremeClassifier(**options).fit(np.eye(10), np.eye(10))
+
+
+def test_bad_numbers_of_shards_are_no_fault_of_the_model(fitted: Any) -> None:
+    path = fitted["folder"] / "exact"
+    for shards, message in ((2, "must divide the number of processes, 1, got 2"), (0, "must be a whole number")):
+        with pytest.raises(ValueError, match=f"^label_shards {message}") as found:
+            ExtremeClassifier.load(path, label_shards=shards)
+        assert not isinstance(found.value, DataError)
+
+
+def test_commands_with_models_that_have_no_shards(tmp_path: Path) -> None:
+    LinearRanker(l2=1.0).fit(np.eye(4), np.arange(4), group=[4]).save(tmp_path / "model")
+    for command in (["train", "x", "--model", "neural"], ["predict", str(tmp_path / "model"), "x"]):
+        done = CliRunner().invoke(app, [*command, "-o", "y", "--label-shards", "2"])
+        assert done.exit_code == 2
+        assert "it goes with the model extreme, got" in done.output
 
 
 def test_more_shards_than_labels() -> None:

@@ -1,6 +1,7 @@
 """The training loop: optimisers, schedules, early stopping; checkpoints that go on as if nothing had happened."""
 
 import copy
+import errno
 import math
 import resource
 import struct
@@ -22,9 +23,19 @@ from safetensors.torch import save_file
 from plackett.errors import DataError
 from plackett.networks.extreme import SparseLinear
 from plackett.report import history_table, plot_history
-from plackett.training import Checkpoint, History, Settings, batches_of_lists, batches_of_rows, train, train_members
+from plackett.training import (
+    Checkpoint,
+    History,
+    Settings,
+    Workers,
+    batches_of_lists,
+    batches_of_rows,
+    shards,
+    train,
+    train_members,
+)
 from plackett.training import checkpoints as checkpoint_module
-from plackett.training.checkpoints import read_tensors, write_tensors
+from plackett.training.checkpoints import read_tensors, reserved, write_tensors
 from plackett.training.loop import clip_gradients
 from plackett.training.optimisers import OPTIMISERS, make_optimisers, rate_at
 from plackett.training.search import check_rates
@@ -544,6 +555,30 @@ def test_killed_while_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     train(task, Settings(epochs=3), checkpoint=Checkpoint(path, 0.0, "x"))
     assert_same(weights_of(task.network), whole)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["state", "state.before"]
+
+
+def test_two_trainings_in_one_folder(tmp_path: Path) -> None:
+    with (
+        reserved(tmp_path, Workers()),
+        pytest.raises(DataError, match="another training writes to this folder"),
+    ):
+        train_members(Regression, Settings(epochs=1), rates=[0.1], folder=tmp_path)
+    train_members(Regression, Settings(epochs=1), rates=[0.1], folder=tmp_path)
+
+
+def test_errors_that_are_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that cannot read a checkpoint now says nothing against it."""
+    path = tmp_path / "state"
+    state_of(path)
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shards.StoredTensors, "read", fail)
+        with pytest.raises(OSError, match="Cannot allocate memory"):
+            Checkpoint(path, 0.0, "x").load()
+    assert Checkpoint(path, 0.0, "x").load() is not None
 
 
 def test_checkpoints_of_other_trainings(tmp_path: Path) -> None:

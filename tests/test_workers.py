@@ -1,6 +1,10 @@
 """Several processes that train one model."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +12,9 @@ import pytest
 import torch
 from processes import run_alone
 
-from plackett.training import Workers
+from plackett import NeuralRanker
+from plackett.data import dump_letor, make_tiered_lists
+from plackett.training import Workers, joined
 
 CURVE = """
     import json
@@ -104,13 +110,13 @@ def test_all_stop_together(curves: Any) -> None:
 
 
 ESTIMATORS = """
-    import json, sys
+    import json, os, signal, sys
     from pathlib import Path
     import torch
     import plackett
-    from forks import together
+    from forks import Fork, together
     from plackett.data import make_multilabel, make_tiered_lists
-    from plackett.training import checkpoints, joined
+    from plackett.training import Workers, checkpoints, joined
 
     torch.set_num_threads(1)
     written, save_file = [], checkpoints.save_file
@@ -144,6 +150,53 @@ ESTIMATORS = """
     found = {"alone": fit("alone"), "two": together(2, lambda: fit("two"))}
     together(2, lambda: fit("cut", stop=2))
     found["resumed by three"] = together(3, lambda: fit("cut"))
+
+    class Own(torch.nn.Module):
+        # Other weights on each process, running means of what each sees, and a layer that takes no part.
+        def __init__(self, width):
+            super().__init__()
+            torch.seed()
+            self.layers = torch.nn.Sequential(torch.nn.Linear(width, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+            self.idle = torch.nn.Linear(2, 2)
+            torch.nn.init.ones_(self.idle.weight)
+        def forward(self, rows):
+            return self.layers(rows)[:, 0]
+
+    lists = make_tiered_lists(30, random_state=0)
+    options = {"epochs": 2, "batch_size": 100, "learning_rate": 0.01, "progress": False}
+
+    def fit_own():
+        with joined():
+            ranker = plackett.NeuralRanker(network=Own(lists.X.shape[1]), optimizer="adamw", weight_decay=0.5,
+                                           early_stopping_rounds=1, validation_fraction=0.2, **options)
+            ranker.fit(lists, checkpoint=folder / "own")
+        state = {name: tensor.tolist() for name, tensor in ranker.networks_[0].state_dict().items()}
+        return {"state": state, "history": ranker.history_["loss"]}
+
+    found["own"] = together(2, fit_own)
+
+    def refused(arrange):
+        with joined() as workers:
+            given, changed = arrange(workers.rank)
+            try:
+                plackett.NeuralRanker(**options | changed).fit(given)
+            except ValueError as error:
+                return str(error)
+
+    found["refused"] = [together(2, lambda: refused(arrange)) for arrange in (
+        lambda rank: (lists.select(range(15 * rank, 15 * rank + 15)), {}),
+        lambda rank: (lists.select(range(20 + rank)), {}),
+        lambda rank: (lists, {"learning_rate": 0.01 * (1 + rank)}),
+        lambda rank: (lists, {"network": lambda width: torch.nn.Linear(width, 1, bias=rank == 0)}),
+    )]
+
+    def hold():
+        with checkpoints.reserved(folder / "held", Workers()):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    found["held"] = Fork(hold).outcome()[1]
+    with checkpoints.reserved(folder / "held", Workers()):
+        pass  # the lock has ended with the process
     print(json.dumps(found))
 """
 
@@ -173,6 +226,83 @@ def test_resuming_with_another_number_of_processes(fitted: Any) -> None:
     for one in fitted["resumed by three"]:
         np.testing.assert_allclose(centred(one["ranker"]), centred(fitted["alone"]["ranker"]), rtol=1e-4, atol=1e-4)
         assert one["written"] < fitted["alone"]["written"]
+
+
+def test_modules_of_the_user_begin_and_end_alike(fitted: Any) -> None:
+    first, second = fitted["own"]
+    assert first == second
+    assert first["state"]["module.idle.weight"] == [[1.0, 1.0], [1.0, 1.0]]  # no gradient, hence no decay
+    assert first["state"]["module.layers.1.running_mean"] != [0.0] * 4
+
+
+def test_all_processes_are_given_the_same(fitted: Any) -> None:
+    own_halves, own_counts, rates, layers = fitted["refused"]
+    for told in (own_halves, own_counts):
+        for one in told:
+            assert "must be the same on all processes: each is given all of the data, and takes its own share" in one
+    assert rates == ["learning_rate must be the same on all processes, got 0.01, 0.02"] * 2
+    assert layers == ["the network must have the same layers on all processes, got others"] * 2
+
+
+def test_a_killed_process_holds_no_folder(fitted: Any) -> None:
+    assert fitted["held"] == "killed"
+
+
+def test_torchrun(tmp_path: Path) -> None:
+    """The command itself, as the documentation has it."""
+    dump_letor(make_tiered_lists(30, random_state=0), tmp_path / "train.txt")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = ["-m", "plackett", "train", tmp_path / "train.txt", "--model", "neural", "-p", "epochs=2"]
+    places = ["-o", tmp_path / "model", "--checkpoint", tmp_path / "state"]
+    done = subprocess.run(  # noqa: S603 (our own code)
+        [*launch, *command, *places],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Model written to") == 1
+    assert len(NeuralRanker.load(tmp_path / "model").history_) == 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE, of the environment, must be a whole number of at least 1, got 'two'"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE, of the environment, must be a whole number of at least 1, got '0'"),
+        ({"WORLD_SIZE": "2"}, "RANK must be in the environment where WORLD_SIZE is, 2"),
+        *(
+            (
+                {"WORLD_SIZE": "2", "RANK": "0", "PLACKETT_TIMEOUT": text},
+                "PLACKETT_TIMEOUT, of the environment, must be",
+            )
+            for text in ("abc", "nan", "inf", "0", "-5")
+        ),
+    ],
+)
+def test_bad_environments(environment: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=message), joined():
+        pass
+
+
+def test_each_process_takes_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And tensors on the CPU can be exchanged all the same."""
+    called: list[Any] = []
+    for name, value in {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", called.append)
+    meeting = sys.modules["torch.distributed.rendezvous"]
+    monkeypatch.setattr(meeting, "rendezvous", lambda *_, **__: iter([(torch.distributed.HashStore(), 3, 4)]))
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **_: called.append(backend))
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: called.append("end"))
+    with joined():
+        pass
+    assert called == [1, "cpu:gloo,cuda:nccl", "end"]
 
 
 def test_shares_are_even_and_whole() -> None:

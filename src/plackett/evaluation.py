@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import inspect
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import check_kind
 from plackett.cluster import SpreadLabels
 from plackett.data.containers import MultilabelData, RankingData
 from plackett.data.files import Source, open_target
@@ -23,6 +24,8 @@ DEFAULT_METRICS: dict[type, Sequence[str]] = {
     RankingData: ("ndcg@1", "ndcg@5", "ndcg@10", "err@10", "map"),
     MultilabelData: ("p@1", "p@3", "p@5", "ndcg@5"),
 }
+
+_SET_BY_DATA = {"scores", "labels", "Y", "offsets", "qid", "group", "where", "reduction"}
 
 
 @dataclass(frozen=True)
@@ -63,13 +66,15 @@ def evaluate(
         raise ValueError(f"data must be lists of items or rows with labels, got {type(data).__name__}")
     if not isinstance(systems, Mapping):
         raise ValueError(f"systems must be scores by name, such as {{'model': scores}}, got {type(systems).__name__}")
-    if isinstance(metrics, str):
+    if not systems:
+        raise ValueError("systems must hold scores of at least one system, got none")
+    if metrics is not None and (isinstance(metrics, str) or not isinstance(metrics, Collection) or not len(metrics)):
         raise ValueError(f"metrics must be a sequence of names, such as ['ndcg@10'], got {metrics!r}")
     multilabel = data.is_multilabel if isinstance(data, SpreadLabels) else isinstance(data, MultilabelData)
     metrics = DEFAULT_METRICS[MultilabelData if multilabel else RankingData] if metrics is None else metrics
     functions = {metric: _function(metric, multilabel, inverse_propensity, options) for metric in metrics}
     for name in options:
-        if not any(name in _parameters(function) for function in functions.values()):
+        if not any(name in _options_of(function) for function in functions.values()):
             raise ValueError(f"{name} is an option of none of the metrics {', '.join(metrics)}")
     if isinstance(data, SpreadLabels):
         return _evaluate_spread(data, systems, functions, confidence)
@@ -117,21 +122,37 @@ def _parameters(function: Any) -> dict[str, Any]:
     return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
 
 
+def _options_of(function: Any) -> set[str]:
+    """Those of the parameters that are free to choose."""
+    return set(_parameters(function)) - _SET_BY_DATA
+
+
 def _function(metric: str, multilabel: bool, inverse_propensity: Any, options: Mapping[str, Any]) -> Any:
     """The metric with those of the options that it takes."""
+    check_kind("metrics", metric, str)
     needed = {}
     if metric.startswith("ps"):
         if inverse_propensity is None:
             raise ValueError(f"{metric} needs inverse_propensity: give the training data to find it from")
         needed["inverse_propensity"] = inverse_propensity
     function = get_metric(metric, multilabel=multilabel, **needed)
-    known = _parameters(function)
+    known = _options_of(function)
     return partial(function, **{name: value for name, value in options.items() if name in known})
+
+
+def _with_values(results: Sequence[Result]) -> list[Result]:
+    """Those that have a value per list."""
+    check_kind("results", results, Sequence)
+    for result in results:
+        check_kind("results", result, Result)
+    return [result for result in results if len(result.values)]
 
 
 def dump_per_list(results: Sequence[Result], target: Source) -> None:
     """Write a CSV table with a row a list and a column a metric and system; empty where a list is skipped."""
-    results = [result for result in results if len(result.values)]
+    results = _with_values(results)
+    if not results:
+        raise ValueError("results must hold one of a metric with a value per list, got none")
     several = len({result.system for result in results}) > 1
     names = [f"{result.metric} {result.system}" if several else result.metric for result in results]
     text = io.StringIO(newline="")
@@ -148,9 +169,7 @@ def compare_systems(
 ) -> dict[str, Comparisons]:
     """By metric, all systems against the first."""
     by_metric: dict[str, dict[str, npt.NDArray[np.float64]]] = {}
-    for result in results:
-        if not len(result.values):
-            continue
+    for result in _with_values(results):
         by_metric.setdefault(result.metric, {})[result.system] = result.values
     return {
         metric: compare(systems, baseline=next(iter(systems)), correction=correction, confidence=confidence)

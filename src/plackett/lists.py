@@ -16,28 +16,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import as_array, check_count, check_kind, describe
+
 IntArray = npt.NDArray[np.int64]
 
 _LARGEST = 2**48  # far beyond what fits into memory, far below where sums of many could overflow
 
 
-def _describe(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    return f"{type(value).__name__} of shape {tuple(shape)}" if shape is not None else type(value).__name__
-
-
-def check_finite(name: str, values: npt.NDArray[Any]) -> None:
+def check_finite(name: str, values: Any) -> None:
     """Raise ValueError at the first NaN or infinity."""
-    finite = np.isfinite(values)
+    array = as_array(name, values)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold numbers, got {array.dtype}")
+    finite = np.isfinite(array)
     if not finite.all():
-        position = np.unravel_index(int(np.argmin(finite)), values.shape)
+        position = np.unravel_index(int(np.argmin(finite)), array.shape)
         where = int(position[0]) if len(position) == 1 else tuple(int(p) for p in position)
-        raise ValueError(f"{name} must be finite, got {values[position]} at position {where}")
+        raise ValueError(f"{name} must be finite, got {array[position]} at position {where}")
 
 
 def whole_numbers(name: str, values: Any) -> IntArray:
     """A 1-D array of int64, or an error if that would change a value."""
-    array = np.asarray(values)
+    array = as_array(name, values)
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, got {array.ndim} dimensions")
     if array.size == 0:
@@ -61,10 +61,13 @@ def check_positive(name: str, value: Any, otherwise: str = "") -> int:
     return number
 
 
-def offsets_from_sizes(sizes: IntArray) -> IntArray:
+def offsets_from_sizes(sizes: Any) -> IntArray:
     """[2, 3] -> [0, 2, 5]."""
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
+    array = as_array("sizes", sizes)
+    if array.ndim != 1 or array.dtype.kind not in "biu":
+        raise ValueError(f"sizes must be a row of whole numbers, got {array.dtype} of shape {array.shape}")
+    offsets = np.zeros(len(array) + 1, np.int64)
+    np.cumsum(array, out=offsets[1:])
     return offsets
 
 
@@ -138,9 +141,9 @@ def is_missing(value: Any) -> bool:
 
 def lists_from_qid(qid: Any, items: int) -> Lists:
     """Lists of the rows that share a qid, in the order in which the qids first appear."""
-    array = np.asarray(qid)
+    array = as_array("qid", qid)
     if array.ndim != 1 or len(array) != items:
-        raise ValueError(f"qid must hold one value for each of the {items} rows, got {_describe(array)}")
+        raise ValueError(f"qid must hold one value for each of the {items} rows, got {describe(array)}")
     if array.dtype.kind == "O":
         missing = np.array([is_missing(value) for value in array], bool)
     else:
@@ -167,6 +170,7 @@ def lists_from_qid(qid: Any, items: int) -> Lists:
 
 def make_lists(items: int, *, offsets: Any = None, qid: Any = None, group: Any = None) -> Lists:
     """Lists over `items` rows from at most one of offsets, qid and group; without any, all rows are one list."""
+    check_count("items", items, 0)
     given = [name for name, value in (("offsets", offsets), ("qid", qid), ("group", group)) if value is not None]
     if len(given) > 1:
         raise ValueError(f"at most one of offsets, qid and group may be given, got {' and '.join(given)}")
@@ -181,7 +185,7 @@ def make_lists(items: int, *, offsets: Any = None, qid: Any = None, group: Any =
 
 def check_where(where: Any, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     """A boolean mask of the given shape."""
-    mask = np.asarray(where)
+    mask = as_array("where", where)
     if mask.dtype != np.bool_:
         raise ValueError(f"where must be boolean, got {mask.dtype}")
     if mask.shape != shape:
@@ -203,6 +207,7 @@ class Batch:
 
 def make_batch(shape: tuple[int, ...], *, offsets: Any = None, where: Any = None) -> Batch:
     """The lists of an input array of the given shape, by the rules of `Batch`."""
+    check_kind("shape", shape, tuple)
     if len(shape) == 1:
         mask = None if where is None else check_where(where, shape)
         items = shape[0] if mask is None else int(mask.sum())

@@ -37,8 +37,9 @@ def test_torchrun_starts_again() -> None:
 
 def test_files() -> None:
     results = trials(
-        "limited_files=3", "read_only=1", "cut_checkpoints=1", "cut_checkpoints_of_shards=1", "two_writers=3"
-    )
+        "limited_files=3", "limited_files_of_shards=2", "read_only=1", "cut_checkpoints=1",
+        "cut_checkpoints_of_shards=1", "two_writers=3",
+    )  # fmt: skip
     assert_survived(results)
     assert results["cut_checkpoints"]["tried"] > 1000  # every byte of the header
 

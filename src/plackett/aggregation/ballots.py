@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plackett.aggregation.kernels import LARGEST_RATIONAL, hash_ballots
+from plackett.arguments import as_numbers
 from plackett.data.containers import Ballots, RankingData, rows_of_lists
 from plackett.fingerprint import fingerprint
 from plackett.likelihood.partition import is_torch, ranks_if_large
@@ -147,7 +148,7 @@ def restrict(ballots: Ballots, kept: npt.NDArray[np.bool_]) -> Ballots:
 
 
 def check_weights(weights: Any, ballots: int) -> Floats:
-    array = np.asarray(weights, np.float64)
+    array = as_numbers("weights", weights)
     if array.shape != (ballots,):
         raise ValueError(f"weights must hold one number for each of the {ballots} ballots, got shape {array.shape}")
     check_finite("weights", array)

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import csv
 import math
+from array import array
 
 import numpy as np
 
 from plackett.data.containers import Ballots
-from plackett.data.files import Source, read_text, source_name
+from plackett.data.files import Source, read_lines, source_name
+from plackett.data.letor import number_of
 from plackett.errors import DataError
 
 # Words that are headings, rather than items, where the first two cells of a file are both among them.
@@ -33,10 +35,10 @@ def load_edges(source: Source) -> Ballots:
     """
     file = source_name(source)
     numbers: dict[str, int] = {}
-    items: list[int] = []
-    weights: list[float] = []
+    items, weights = array("q"), array("d")
     delimiter, step = "", 1
-    for number, line in enumerate(read_text(source).splitlines(), 1):
+    for number, ended in enumerate(read_lines(source), 1):
+        line = ended.rstrip("\r\n")
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         is_first = not delimiter
@@ -54,7 +56,7 @@ def load_edges(source: Source) -> Ballots:
         if cells[0] == cells[1]:
             raise DataError("an item cannot beat itself", file=file, line=number, text=line)
         weights.append(_weight(cells[2], file, number, line) if len(cells) == 3 else 1.0)
-        items += [numbers.setdefault(name, len(numbers)) for name in cells[:2][::step]]
+        items.extend([numbers.setdefault(name, len(numbers)) for name in cells[:2][::step]])
     if not items:
         raise DataError("the file holds no comparisons", file=file)
     return Ballots(
@@ -88,10 +90,7 @@ def _direction(headings: list[str], file: str, number: int, line: str) -> int:
 
 
 def _weight(cell: str, file: str, number: int, line: str) -> float:
-    try:
-        weight = float(cell)
-    except ValueError:
-        weight = math.nan
+    weight = number_of(cell)
     if not 0.0 <= weight < math.inf:
         raise DataError("a weight must be a number of at least 0", file=file, line=number, text=line)
     return weight

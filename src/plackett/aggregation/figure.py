@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from io import IOBase
+from os import PathLike
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from plackett.aggregation.summary import WorthSummary
+from plackett.arguments import check_kind
 from plackett.errors import MissingDependencyError
+from plackett.lists import check_positive
 
 _COLOUR = "#0072B2"
 
@@ -19,6 +24,9 @@ def worth_figure(summary: WorthSummary, path: str | Path | None = None, *, top: 
     The best `top` items are shown; None: all. Returns the matplotlib Figure; it is saved if a path is given, in the
     format that the path's ending names.
     """
+    check_kind("path", path, str, PathLike, IOBase, NoneType)
+    if top is not None:
+        check_positive("top", top, ", or None")
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -33,7 +41,8 @@ def worth_figure(summary: WorthSummary, path: str | Path | None = None, *, top: 
     axes.plot(worths, places, "o", color=_COLOUR, markersize=5)
     axes.axvline(1.0 / len(summary), color="0.5", linewidth=1.0, linestyle="--")
     axes.set_xscale("log")
-    axes.set_yticks(places, [str(row.item) for row in summary.rows[:top]])
+    # Names are no formulas, whatever stands between two $.
+    axes.set_yticks(places, [str(row.item) for row in summary.rows[:top]], parse_math=False)
     axes.set_ylim(len(worths) - 0.5, -0.5)
     axes.set_xlabel(f"worth, with {summary.confidence:.0%} intervals (dashed: all worths equal)")
     axes.spines[["top", "right"]].set_visible(False)

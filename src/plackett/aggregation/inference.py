@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy.special import expit, ndtri
 from scipy.stats import chi2, norm
 
+from plackett.arguments import check_fraction
 from plackett.blas import calm_blas
 
 Floats = npt.NDArray[np.float64]
@@ -54,9 +55,7 @@ class LikelihoodRatio(NamedTuple):
 
 def check_confidence(confidence: float) -> float:
     """How many standard errors an interval reaches to either side."""
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
-    return float(ndtri(0.5 + 0.5 * confidence))
+    return float(ndtri(0.5 + 0.5 * check_fraction("confidence", confidence)))
 
 
 def worths_of(scores: Floats) -> Floats:

@@ -48,7 +48,7 @@ class Checkpoint:
             header = parse_json(str(arrays["header"]), finite=False)  # a measure may be NaN
             is_other = header["version"] != _VERSION or header["of"] != self._of
             state = None if is_other else _state(header, arrays)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
             raise DataError(
                 f"not a readable checkpoint ({error})", file=self.file, remedy="Delete it to begin anew"
             ) from error
@@ -78,9 +78,22 @@ class Checkpoint:
 def _state(header: dict[str, Any], arrays: dict[str, Any]) -> State:
     model = arrays["model"].tobytes().decode()
     scores = [arrays[f"scores{i}"] for i in range(len(arrays) - 2)]
-    best = None if header["best"] is None else (float(header["best"][0]), int(header["best"][1]))
-    rounds, history = header["rounds"], header["history"]
-    is_history = all(isinstance(row, list) for metrics in history.values() for row in metrics.values())
-    if type(rounds) is not int or rounds < 0 or not is_history or not all(np.isfinite(part).all() for part in scores):
-        raise ValueError("rounds, history or scores are not what they should be")
+    rounds, history, best = header["rounds"], header["history"], header["best"]
+    if type(rounds) is not int or not 0 <= rounds <= model.count("\nTree="):  # a round has a tree, or several
+        raise ValueError("the rounds are not those of the trees")
+    rows = [row for metrics in history.values() for row in metrics.values()]
+    if not all(isinstance(row, list) and len(row) <= rounds and all(map(_is_value, row)) for row in rows):
+        raise ValueError("the history is not that of the rounds")
+    if best is not None:
+        value, at = best
+        if not _is_value(value) or type(at) is not int or not 1 <= at <= rounds:
+            raise ValueError("the best round is none of the rounds")
+        best = value, at
+    if not all(np.isfinite(part).all() for part in scores):
+        raise ValueError("scores that are not finite")
     return State(rounds, model, scores, history, best)
+
+
+def _is_value(value: Any) -> bool:
+    """Of a metric. It may be NaN; a whole number is no such value, and can be too large for one."""
+    return type(value) is float

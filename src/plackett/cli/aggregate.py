@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from plackett.cli.app import app, console
 from plackett.cli.data import FormatName, read_data
@@ -59,16 +58,16 @@ def aggregate(
         found = {"confidence": confidence, **summary.facts, "items": [asdict(row) for row in summary]}
         print(json.dumps(found, indent=1))
     else:
-        console.print(worth_table(summary, escape(str(ballots))))
+        console.print(worth_table(summary, str(ballots)))
     if output is not None:
         summary.save(output)
-    if plot is not None:
-        worth_figure(summary, plot)
     if model is not None:
         aggregator.save(model)
     if report is not None:
         page = aggregation_page(aggregator, summary, data=data, files={"ballots": ballots}, command=command_line())
         write_page(page, report)
+    if plot is not None:
+        worth_figure(summary, plot)
 
 
 def _read(source: Path, edges: bool, format_name: FormatName | None, items: str | None) -> Any:

@@ -25,23 +25,24 @@ def bench(
     from plackett.bench import measure, simulated
     from plackett.data import RankingData
     from plackett.environment import versions
+    from plackett.report.terminal import shown
 
     if file is None:
         cases = simulated()
     else:
         data = read_data(file)
         if not isinstance(data, RankingData):
-            raise typer.BadParameter(f"{file} must hold lists of items with grades, got {type(data).__name__}")
+            raise typer.BadParameter(f"the file must hold lists of items with grades, got {type(data).__name__}")
         cases = {str(file): data}
     timings = []
     for name, lists in cases.items():
-        with console.status(f"{name} (the first run compiles)"):
+        with console.status(f"{shown(name)} (the first run compiles)"):
             timings += measure(name, lists, repeats)
     if as_json:
         print(json.dumps({"versions": versions(), "timings": [asdict(timing) for timing in timings]}, indent=1))
         return
     for name in cases:
-        table = Table("value, gradient and curvature", title=name, title_justify="left")
+        table = Table("value, gradient and curvature", title=shown(name), title_justify="left")
         for column in ("ms", "million items a second", "of exact"):
             table.add_column(column, justify="right")
         for timing in (timing for timing in timings if timing.lists == name):

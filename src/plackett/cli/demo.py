@@ -17,6 +17,7 @@ def demo(
     """Simulate tied rankings with known coefficients and recover them with and without exact treatment of ties."""
     from plackett.demo import TRUTH, fit_all
     from plackett.report import coefficient_figure, coefficient_table
+    from plackett.report.terminal import shown
 
     if not output.parent.is_dir():
         raise typer.BadParameter(f"the folder {output.parent} does not exist", param_hint="--output")
@@ -31,4 +32,4 @@ def demo(
         f"{seeds} data sets of 300 lists of 20 items in tiers of 1, 3, 6 and 10, order inside a tier unknown."
     )
     coefficient_figure(estimates, TRUTH, output)
-    console.print(f"Figure saved to {output}")
+    console.print(f"Figure saved to {shown(str(output))}")

@@ -63,6 +63,7 @@ def train(
     """Train a model and write it to a folder."""
     from plackett.estimators import MODELS, make_model
     from plackett.report import training_page, write_page
+    from plackett.report.terminal import shown
 
     chosen = dict(_parameter(text) for text in param or [])
     if objective is not None:
@@ -72,6 +73,7 @@ def train(
     if metric is not None:
         chosen["eval_metric"] = metric
     if label_shards is not None:
+        _check_shards(model)
         chosen["label_shards"] = label_shards
     estimator = make_model(model, {"random_state": seed} | chosen)
     if plot is not None and "epochs" not in estimator.get_params():
@@ -79,7 +81,7 @@ def train(
     files = {name: path for name, path in (("train", data), ("valid", valid), ("test", test)) if path is not None}
     parts = {name: read_data(path, format_name) for name, path in files.items()}
     options = {} if checkpoint is None else {"checkpoint": checkpoint}
-    with _processes(model, estimator) as is_first:
+    with _processes(model) as is_first:
         estimator.fit(parts["train"], eval_set=parts.get("valid"), **options)
         if not is_first and getattr(estimator, "label_shards", 1) == 1:
             return
@@ -94,7 +96,8 @@ def train(
         write_page(training_page(estimator, parts, results, files=files, command=command_line()), report)
     best = getattr(estimator, "best_iteration_", None) or getattr(estimator, "best_epoch_", None)
     unit = "epochs" if hasattr(estimator, "history_") else "rounds"
-    console.print(f"Model written to {output}" + (f"; best after {best} {unit}" if best else ""), soft_wrap=True)
+    written = f"Model written to {shown(str(output))}"
+    console.print(written + (f"; best after {best} {unit}" if best else ""), soft_wrap=True)
 
 
 def _show_fit(estimator: Any, plot: Path | None) -> None:
@@ -114,6 +117,7 @@ def _evaluate(model: str, estimator: Any, parts: Mapping[str, Any], metric: str 
     from plackett.evaluation import evaluate
     from plackett.metrics import inverse_propensity
     from plackett.report import result_table
+    from plackett.report.terminal import shown
 
     has_labels = hasattr(estimator, "predict_top")
     inverse = inverse_propensity(parts["train"].Y) if has_labels else None
@@ -124,20 +128,25 @@ def _evaluate(model: str, estimator: Any, parts: Mapping[str, Any], metric: str 
         names = list(dict.fromkeys([metric, *names]))
     results = {}
     for name, part in parts.items():
-        console.print(f"[bold]{name}[/]: {part!r}")
+        console.print(f"[bold]{name}[/]: {shown(repr(part))}")
         scores = _top_labels(estimator, part)[0] if has_labels else estimator.predict_data(part)
         results[name] = evaluate(part, {model: scores}, names, inverse_propensity=inverse)
         console.print(result_table(results[name], 0.95))
     return results
 
 
+def _check_shards(kind: str) -> None:
+    if kind != "extreme":
+        raise typer.BadParameter(f"it goes with the model extreme, got {kind}", param_hint="--label-shards")
+
+
 @contextmanager
-def _processes(kind: str, estimator: Any) -> Iterator[bool]:
+def _processes(kind: str) -> Iterator[bool]:
     """Joins the processes that torchrun launched, if it did; whether this one is the first of them, or alone."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if os.environ.get("WORLD_SIZE", "1") == "1":
         yield True
         return
-    if "epochs" not in estimator.get_params():
+    if kind not in ("neural", "extreme"):
         raise ValueError(f"torchrun goes with the models neural and extreme, got {kind}")
     from plackett.training import joined
 
@@ -156,31 +165,52 @@ def predict(
             min=1, help="Write the best of each list or row instead: `label:score` for labels, else a TREC run."
         ),
     ] = None,
+    label_shards: Annotated[
+        int | None,
+        typer.Option(min=1, help="Under torchrun: how many processes share the labels of an extreme model."),
+    ] = None,
     format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
 ) -> None:
     """Score data with a trained model, a number a line."""
-    from plackett.data import MultilabelData, RankingData, dump_scores
+    from plackett.data import dump_scores
     from plackett.data.files import open_target
-    from plackett.estimators import load_model
+    from plackett.estimators import ExtremeClassifier, load_model
+    from plackett.estimators.saved import read_description
+    from plackett.report.terminal import shown
 
-    estimator = load_model(model)
-    part = read_data(data, format_name)
+    if label_shards is None:
+        estimator = load_model(model)
+        found = _predicted(estimator, read_data(data, format_name), top)
+    else:
+        name = read_description(model)["class"]
+        _check_shards("extreme" if name == ExtremeClassifier.__name__ else name)
+        with _processes("extreme") as is_first:
+            estimator = ExtremeClassifier.load(model, label_shards=label_shards)
+            found = _predicted(estimator, read_data(data, format_name), top)
+        if not is_first:
+            return
+    if isinstance(found, list):
+        with open_target(str(output)) as file:
+            file.write("".join(f"{line}\n" for line in found).encode())
+    else:
+        dump_scores(found, str(output))
+    if str(output) != "-":
+        done = "lines" if isinstance(found, list) else "scores"
+        console.print(f"{len(found):,} {done} written to {shown(str(output))}", soft_wrap=True)
+
+
+def _predicted(estimator: Any, part: Any, top: int | None) -> Any:
+    """Lines of the best of each list or row, or the scores of all rows."""
+    from plackett.data import MultilabelData, RankingData
+
     has_labels = hasattr(estimator, "predict_top")
     wanted = MultilabelData if has_labels else RankingData
     if not isinstance(part, wanted):
         name = type(estimator).__name__
         raise ValueError(f"data must be {wanted.__name__} to be scored by {name}, got {type(part).__name__}")
-    if has_labels or top is not None:
-        lines = _label_lines(estimator, part, top) if top is None or has_labels else _trec_lines(estimator, part, top)
-        with open_target(str(output)) as file:
-            file.write("".join(f"{line}\n" for line in lines).encode())
-        done = f"{len(lines):,} lines"
-    else:
-        scores = estimator.predict_data(part)
-        dump_scores(scores, str(output))
-        done = f"{len(scores):,} scores"
-    if str(output) != "-":
-        console.print(f"{done} written to {output}", soft_wrap=True)
+    if has_labels:
+        return _label_lines(estimator, part, top)
+    return estimator.predict_data(part) if top is None else _trec_lines(estimator, part, top)
 
 
 def _top_labels(estimator: Any, data: Any, top: int | None = None) -> Any:
@@ -196,11 +226,22 @@ def _label_lines(estimator: Any, data: Any, top: int | None) -> list[str]:
 
 
 def _trec_lines(estimator: Any, data: Any, top: int) -> list[str]:
-    """query Q0 document rank score plackett; documents by their identifiers, or else their row numbers."""
+    """query Q0 document rank score plackett; documents by their identifiers if all are words, else by their rows."""
     import numpy as np
 
     scores, group = estimator.predict_data(data), np.diff(data.offsets)
     ranks = estimator.rank(data.X, group=group)
     order = np.lexsort((ranks, np.repeat(np.arange(len(data)), group)))
-    ids = np.arange(len(scores)) if data.ids is None else data.ids
-    return [f"{data.qid[i]} Q0 {ids[i]} {ranks[i]} {scores[i]:.9g} plackett" for i in order if ranks[i] <= top]
+    # A blank or the end of a line in a name would make other fields, or lines, of the run.
+    queries = [str(query) for query in data.qid]
+    odd = next((query for query in queries if not _is_word(query)), None)
+    if odd is not None:
+        raise ValueError(f"the lists must have printable names without blanks to be written as a TREC run, got {odd!r}")
+    ids = [] if data.ids is None else [str(name) for name in data.ids]
+    if not ids or not all(map(_is_word, ids)):
+        ids = [str(row) for row in range(len(scores))]
+    return [f"{queries[i]} Q0 {ids[i]} {ranks[i]} {scores[i]:.9g} plackett" for i in order if ranks[i] <= top]
+
+
+def _is_word(text: str) -> bool:
+    return text != "" and text.isprintable() and " " not in text

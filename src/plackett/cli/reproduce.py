@@ -34,12 +34,14 @@ def reproduce(
     """Repeat experiments of the papers. What is finished is kept: an interrupted run goes on where it was."""
     from plackett.experiments import EXPERIMENTS, DataFolder, get_experiment, run_experiment, write_results
     from plackett.experiments.document import write_document
+    from plackett.experiments.framework import findings_of
+    from plackett.report.terminal import shown
 
     folder = DataFolder(data)
     if document is not None:
         path = document.parent / "reproduction.md"
         write_document(document, path)
-        console.print(f"Written: {path}", soft_wrap=True)
+        console.print(f"Written: {shown(str(path))}", soft_wrap=True)
         return
     if show or not names:
         _show(folder)
@@ -47,12 +49,12 @@ def reproduce(
     for experiment in [get_experiment(name) for name in (EXPERIMENTS if names == [_ALL] else names)]:
         console.rule(experiment.name)
         results = run_experiment(experiment, scale, output / "cells", data=folder)
-        for claim in experiment.find(experiment.configurations[scale], results).claims:
+        for claim in findings_of(experiment, experiment.configurations[scale], results, output / "cells").claims:
             held = "[green]holds[/]" if claim.holds else "[red]does not hold[/]"
-            console.print(f"{held}: {claim.text}; {claim.evidence}")
+            console.print(f"{held}: {shown(claim.text)}; {shown(claim.evidence)}")
         command = f"plackett reproduce {experiment.name} --scale {scale}"
         for path in write_results(experiment, scale, results, output, data=folder, command=command):
-            console.print(f"Written: {path}", soft_wrap=True)
+            console.print(f"Written: {shown(str(path))}", soft_wrap=True)
 
 
 def _show(folder: "DataFolder") -> None:

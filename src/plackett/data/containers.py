@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import check_kind, describe
 from plackett.lists import IntArray, check_offsets, offsets_from_sizes, whole_numbers
 
 if TYPE_CHECKING:
@@ -17,7 +18,14 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.floating[Any]]
 
 
+def _check_matrix(name: str, values: Any) -> None:
+    if len(getattr(values, "shape", ())) != 2:
+        raise ValueError(f"{name} must be a two-dimensional array or CSR, got {describe(values)}")
+
+
 def _check_length(name: str, values: Any, rows: int, what: str) -> None:
+    if not hasattr(values, "__len__"):
+        raise ValueError(f"{name} must hold one value for each of the {rows} {what}, got {describe(values)}")
     if len(values) != rows:
         raise ValueError(f"{name} must hold one value for each of the {rows} {what}, got {len(values)}")
 
@@ -60,6 +68,7 @@ class RankingData:
     ids: npt.NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
+        _check_matrix("X", self.X)
         rows = self.X.shape[0]
         _check_length("y", self.y, rows, "rows of X")
         _check_length("qid", self.qid, rows, "rows of X")
@@ -100,6 +109,8 @@ class MultilabelData:
     Y: csr_array
 
     def __post_init__(self) -> None:
+        _check_matrix("X", self.X)
+        _check_matrix("Y", self.Y)
         if self.X.shape[0] != self.Y.shape[0]:
             raise ValueError(f"X and Y must have equally many rows, got {self.X.shape[0]} and {self.Y.shape[0]}")
 
@@ -137,11 +148,13 @@ class Ballots:
     X: FloatArray | None = None
 
     def __post_init__(self) -> None:
+        check_kind("items", self.items, np.ndarray)
+        check_kind("names", self.names, Collection)
         check_offsets(self.offsets, len(self.items))
         _check_length("labels", self.labels, len(self.items), "ranked items")
         _check_length("weights", self.weights, len(self), "ballots")
-        if np.asarray(self.items).dtype.kind not in "iu":
-            raise ValueError(f"items must hold whole numbers, got {np.asarray(self.items).dtype}")
+        if self.items.dtype.kind not in "iu":
+            raise ValueError(f"items must hold whole numbers, got {self.items.dtype}")
         _check_range("items", self.items, len(self.names))
         if self.X is not None:
             _check_length("X", self.X, len(self), "ballots")

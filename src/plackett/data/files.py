@@ -27,6 +27,7 @@ Source: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
 
 _AT_ONCE = 1 << 22
 _FREE = 1 << 30
+_FREE_LINES = 1 << 22
 _EXPANSION = 250.0
 
 _MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd"}
@@ -94,17 +95,28 @@ def _open_raw(source: Source) -> IO[bytes]:
     return Path(source).open("rb")
 
 
-def check_expansion(stored: int, expanded: int, file: str) -> None:
+def read_stored(source: Source) -> bytes:
+    """All bytes of a source as they are stored, compressed or not."""
+    raw = _open_raw(source)
+    try:
+        return raw.read()
+    finally:
+        if raw is not source and source != "-":
+            raw.close()
+
+
+def check_expansion(stored: int, expanded: int, file: str, free: int | None = None) -> None:
     """Refuse what would take far more memory than its stored bytes suggest: a small file could fill any machine.
 
-    A GiB is always allowed, then 250 times what is stored ($PLACKETT_MAX_EXPANSION): text of real data has about 10.
+    A GiB (`free`) is always allowed, then 250 times what is stored ($PLACKETT_MAX_EXPANSION): text of real data has
+    about 10.
     """
     chosen = os.environ.get("PLACKETT_MAX_EXPANSION", "")
     try:
         largest = float(chosen or _EXPANSION)
     except ValueError:
         raise ValueError(f"PLACKETT_MAX_EXPANSION must be a number, or inf, got {chosen!r}") from None
-    if expanded > max(_FREE, largest * stored):
+    if expanded > max(_FREE if free is None else free, largest * stored):
         raise DataError(
             f"{stored:,} bytes expand to {expanded:,} or more, over {largest:g} times as many",
             file=file,
@@ -115,7 +127,7 @@ def check_expansion(stored: int, expanded: int, file: str) -> None:
 class _Joined(io.RawIOBase):
     """Bytes read ahead, then the rest of a stream that cannot seek. `given` counts what was read."""
 
-    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+    def __init__(self, head: bytes, rest: IO[bytes] | OpenSource) -> None:
         self._head, self._rest = head, rest
         self.given = 0
 
@@ -138,10 +150,14 @@ def _read_head(raw: IO[bytes], size: int) -> bytes:
 
 
 class OpenSource:
-    """An open source: `read` decompressed bytes; `position` and `size` count the bytes as stored."""
+    """An open source: `read` decompressed bytes; `position` and `size` count the bytes as stored.
 
-    def __init__(self, source: Source) -> None:
+    `free` is what compressed bytes may expand to in any case, see `check_expansion`.
+    """
+
+    def __init__(self, source: Source, free: int | None = None) -> None:
         self.name = source_name(source)
+        self._free = free
         self._raw = _open_raw(source)
         self._owned = self._raw is not source and source != "-"
         self.size = os.fstat(self._raw.fileno()).st_size if self._owned else 0
@@ -193,7 +209,7 @@ class OpenSource:
                 f"the compressed data is broken or cut off ({error})", file=self.name, remedy="Fetch the file again"
             ) from error
         self._expanded += len(part)
-        check_expansion(self._stored(), self._expanded, self.name)
+        check_expansion(self._stored(), self._expanded, self.name, self._free)
         return part
 
     def close(self) -> None:
@@ -202,26 +218,41 @@ class OpenSource:
 
 
 @contextmanager
-def open_source(source: Source) -> Iterator[OpenSource]:
-    opened = OpenSource(source)
+def open_source(source: Source, free: int | None = None) -> Iterator[OpenSource]:
+    opened = OpenSource(source, free)
     try:
         yield opened
     finally:
         opened.close()
 
 
-def read_text(source: Source) -> str:
-    """The whole of a text file. A leading byte-order mark is left out."""
-    with open_source(source) as file:
-        data = file.read()
+def read_lines(source: Source) -> Iterator[str]:
+    """The lines of a text file with their ends, for readers in Python. A leading byte-order mark is left out.
+
+    Objects of Python take many times the bytes they stand for, so compressed text may expand to less than elsewhere.
+    """
+    name = source_name(source)
+    with open_source(source, _FREE_LINES) as file:
+        # Bytes that are no UTF-8 become surrogates, which are found where they are: in their line.
+        text = io.TextIOWrapper(
+            io.BufferedReader(_Joined(b"", file)), encoding="utf-8-sig", errors="surrogateescape", newline=""
+        )
+        for number, line in enumerate(text, 1):
+            if "\0" in line:
+                raise DataError(
+                    "a NUL byte", file=name, line=number, text=line, remedy="The file is damaged or not a text"
+                )
+            if not line.isascii():
+                _check_utf8(line, name, number)
+            yield line
+
+
+def _check_utf8(line: str, name: str, number: int) -> None:
     try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        text = data[error.start : error.start + 20].decode("latin-1")
-        raise DataError(
-            "not UTF-8 text", file=source_name(source), line=line, text=text, remedy="Convert it to UTF-8"
-        ) from None
+        line.encode()
+    except UnicodeEncodeError as error:
+        text = line[error.start : error.start + 20].encode("utf-8", "surrogateescape").decode("latin-1")
+        raise DataError("not UTF-8 text", file=name, line=number, text=text, remedy="Convert it to UTF-8") from None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plackett.data.containers import Ballots, MultilabelData, RankingData
-from plackett.data.files import Source, ending, is_path, open_source, source_name
+from plackett.data.files import Source, ending, is_path, open_source, read_stored, source_name
 from plackett.data.frames import load_parquet
 from plackett.data.letor import load_letor
 from plackett.data.preflib import KINDS, load_preflib
@@ -76,8 +76,7 @@ def read_any(source: Source, name: str | None = None, **options: Any) -> tuple[s
     if name is not None and name not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {name!r}")
     if not is_path(source):
-        with open_source(source) as file:
-            stream = io.BytesIO(file.read())
+        stream = io.BytesIO(read_stored(source))
         stream.name = source_name(source)
         source = stream
     if name is None:

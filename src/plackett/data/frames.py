@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import numbers
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any
+from types import NoneType
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import check_kind
 from plackett.data.containers import RankingData
 from plackett.data.files import (
     Source,
@@ -24,6 +27,22 @@ from plackett.data.files import (
 )
 from plackett.errors import DataError, MissingDependencyError
 from plackett.lists import is_missing, lists_from_qid
+
+_NUMBER_SIZE = 8
+_OBJECT_SIZE = 112  # of a Decimal, and of a text beside its characters
+
+
+class _Columns(NamedTuple):
+    """Which columns of a table are what."""
+
+    query: str
+    label: str
+    features: list[str]
+    ids: str | None
+
+    @property
+    def all(self) -> list[str]:
+        return list(dict.fromkeys([self.query, self.label, *([] if self.ids is None else [self.ids]), *self.features]))
 
 
 def _pyarrow(purpose: str) -> Any:
@@ -64,9 +83,20 @@ def column_names(frame: Any) -> list[str]:
 
 def _column(frame: Any, name: str) -> npt.NDArray[Any]:
     column = frame[name]
+    if hasattr(column, "type") and hasattr(column.type, "index_type"):
+        parts = [_values(chunk) for chunk in getattr(column, "chunks", [column])]
+        return np.concatenate(parts) if parts else np.empty(0, object)
     if hasattr(column, "type") and not hasattr(column, "chunks"):  # an Arrow array copies only when told to
         return np.asarray(column.to_numpy(zero_copy_only=False))
     return np.asarray(column.to_numpy())
+
+
+def _values(column: Any) -> npt.NDArray[Any]:
+    """Of an Arrow array with a dictionary, whose objects they share; Arrow itself gives what is missing a value."""
+    if not _is_text(column.type.value_type):
+        return np.asarray(column.dictionary_decode().to_numpy(zero_copy_only=False))
+    texts = np.array([*column.dictionary.to_pylist(), None], object)
+    return np.asarray(texts[column.indices.cast("int64").fill_null(-1).to_numpy()])
 
 
 def _numbers(frame: Any, source: str, name: str, missing_allowed: bool) -> npt.NDArray[Any]:
@@ -78,16 +108,20 @@ def _numbers(frame: Any, source: str, name: str, missing_allowed: bool) -> npt.N
         if is_numeric:
             values = np.where(missing, np.nan, values)
     if not is_numeric:
-        raise DataError(
-            f"column {name!r} must hold numbers, got {values.dtype}",
-            file=source,
-            remedy="Leave it out by features=, or turn it into numbers",
-        )
+        raise _no_numbers(name, values.dtype, source)
     values = values.astype(np.float64, copy=False)
     if not missing_allowed and not np.isfinite(values).all():
         at = int(np.argmin(np.isfinite(values)))
         raise DataError(f"column {name!r} must be finite, got {values[at]} in row {at}", file=source)
     return values
+
+
+def _no_numbers(name: str, kind: Any, source: str) -> DataError:
+    return DataError(
+        f"column {name!r} must hold numbers, got {kind}",
+        file=source,
+        remedy="Leave it out by features=, or turn it into numbers",
+    )
 
 
 def from_frame(
@@ -107,45 +141,53 @@ def from_frame(
         features: the columns of X; None: all others. Missing values become NaN.
         ids: the column that identifies items.
     """
-    return _ranking_data(_as_table(frame), "table", query, label, features, ids, dtype)
+    _check_features(features)
+    table = _as_table(frame)
+    return _ranking_data(
+        table, "table", _choose_columns(column_names(table), "table", query, label, features, ids), dtype
+    )
 
 
-def _ranking_data(
-    table: Any,
-    source: str,
-    query: str,
-    label: str,
-    features: Sequence[str] | None,
-    ids: str | None,
-    dtype: npt.DTypeLike,
-) -> RankingData:
-    names = column_names(table)
+def _check_features(features: Any) -> None:
     if isinstance(features, str):
         raise ValueError(f"features must be a list of columns, got the text {features!r}")
-    doubled = [name for name in names if names.count(name) > 1]
-    if doubled:
-        raise DataError(f"column {doubled[0]!r} is there twice", file=source)
-    wanted = [query, label, *([] if ids is None else [ids]), *(features or [])]
-    absent = [name for name in wanted if name not in names]
-    if absent:
-        raise DataError(f"no column {absent[0]!r} among {', '.join(map(str, names))}", file=source)
+    check_kind("features", features, Iterable, NoneType)
+
+
+def _choose_columns(
+    names: list[str], source: str, query: str, label: str, features: Sequence[str] | None, ids: str | None
+) -> _Columns:
+    counts = Counter(names)
+    doubled = next((name for name, count in counts.items() if count > 1), None)
+    if doubled is not None:
+        raise DataError(f"column {doubled!r} is there twice", file=source)
     if features is None:
         features = [name for name in names if name not in (query, label, ids)]
-    lists = lists_from_qid(_column(table, query), len(_column(table, query)))
-    X = np.empty((lists.items, len(features)), dtype)
-    for i, name in enumerate(features):
+    columns = _Columns(query, label, list(features), ids)
+    absent = [name for name in columns.all if name not in counts]
+    if absent:
+        raise DataError(f"no column {absent[0]!r} among {', '.join(map(str, names))}", file=source)
+    return columns
+
+
+def _ranking_data(table: Any, source: str, columns: _Columns, dtype: npt.DTypeLike) -> RankingData:
+    qid = _column(table, columns.query)
+    lists = lists_from_qid(qid, len(qid))
+    X = np.empty((lists.items, len(columns.features)), dtype)
+    for i, name in enumerate(columns.features):
         X[:, i] = _numbers(table, source, name, missing_allowed=True)
     return RankingData(
         X=lists.sort(X),
-        y=lists.sort(_numbers(table, source, label, missing_allowed=False)),
-        qid=lists.sort(_column(table, query)),
+        y=lists.sort(_numbers(table, source, columns.label, missing_allowed=False)),
+        qid=lists.sort(qid),
         offsets=lists.offsets,
-        ids=None if ids is None else lists.sort(_column(table, ids)),
+        ids=None if columns.ids is None else lists.sort(_column(table, columns.ids)),
     )
 
 
 def to_arrow(data: RankingData) -> Any:
     """An Arrow table with the columns label, qid, id (if there are any) and x1, x2, ..."""
+    check_kind("data", data, RankingData)
     pyarrow = _pyarrow("writing tables")
     X = data.X.toarray() if hasattr(data.X, "toarray") else data.X
     columns = {"label": data.y, "qid": data.qid}
@@ -164,34 +206,104 @@ def load_parquet(
     dtype: npt.DTypeLike = np.float64,
 ) -> RankingData:
     """Read lists of items from a Parquet file; arguments as in `from_frame`, a column named id is taken as `ids`."""
-    parquet = _parquet("reading Parquet files")
+    parquet, name = _parquet("reading Parquet files"), source_name(source)
+    _check_features(features)
+
+    def read(file: IO[bytes]) -> tuple[Any, _Columns]:
+        opened = parquet.ParquetFile(file)
+        names = opened.schema_arrow.names
+        with_ids = "id" if ids is None and "id" in names and "id" not in (features or ()) else ids
+        columns = _choose_columns(names, name, query, label, features, with_ids)
+        return _read_table(parquet, file, opened, name, columns), columns
+
     try:
         if is_path(source) and not is_compressed_name(source):
             with Path(source).open("rb") as file:  # type: ignore[arg-type]
-                table = _read_table(parquet, file, source_name(source))
+                table, columns = read(file)
         else:
             with open_source(source) as opened:
-                table = _read_table(parquet, io.BytesIO(opened.read()), source_name(source))
+                table, columns = read(io.BytesIO(opened.read()))
     except (FileNotFoundError, PermissionError, DataError):
         raise
     except (ArithmeticError, LookupError, MemoryError, OSError, TypeError, ValueError, NotImplementedError) as error:
-        raise DataError(f"not a readable Parquet file ({error})", file=source_name(source)) from error
-    if ids is None and "id" in table.column_names and (features is None or "id" not in features):
-        ids = "id"
-    return _ranking_data(table, source_name(source), query, label, features, ids, dtype)
+        raise DataError(f"not a readable Parquet file ({error})", file=name) from error
+    return _ranking_data(table, name, columns, dtype)
 
 
-def _read_table(parquet: Any, file: IO[bytes], name: str) -> Any:
-    """The table, if it is not too large for the bytes that hold it: repeated values take next to none."""
+def _read_table(parquet: Any, file: IO[bytes], opened: Any, name: str, columns: _Columns) -> Any:
+    """The columns, if they are not too large for the bytes that hold them: repeated values take next to none."""
     stored = file.seek(0, io.SEEK_END)
-    opened = parquet.ParquetFile(file)
-    about = opened.metadata
-    check_expansion(stored, 8 * about.num_rows * about.num_columns, name)
-    return opened.read()
+    kinds = {column: _kind(opened.schema_arrow.field(column).type) for column in columns.all}
+    _check_kinds(kinds, columns, name)
+    expanded = _expanded(opened.metadata, kinds)
+    check_expansion(stored, expanded, name)
+    # A text that comes often is there once, until it is known how much all of them take.
+    texts = [column for column, kind in kinds.items() if _is_text(kind)]
+    table = parquet.ParquetFile(file, read_dictionary=texts, metadata=opened.metadata).read(columns=columns.all)
+    check_expansion(stored, expanded + sum(_text_size(table[column]) for column in texts), name)
+    return table
+
+
+def _kind(kind: Any) -> Any:
+    """The Arrow type of single values."""
+    import pyarrow
+
+    while isinstance(kind, pyarrow.BaseExtensionType | pyarrow.DictionaryType):
+        kind = kind.storage_type if isinstance(kind, pyarrow.BaseExtensionType) else kind.value_type
+    return kind
+
+
+def _check_kinds(kinds: dict[str, Any], columns: _Columns, source: str) -> None:
+    from pyarrow import types
+
+    is_number = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    for name in (columns.label, *columns.features):
+        if not any(test(kinds[name]) for test in is_number):
+            raise _no_numbers(name, kinds[name], source)
+    for name, kind in kinds.items():
+        if types.is_nested(kind):
+            raise DataError(f"column {name!r} must hold one value in each row, got {kind}", file=source)
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    texts = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(test(kind) for test in (*texts, types.is_binary, types.is_large_binary, types.is_binary_view))
+
+
+def _expanded(about: Any, kinds: dict[str, Any]) -> int:
+    """The bytes that columns take in memory; of texts their characters are not known yet."""
+    from pyarrow import types
+
+    total = 0
+    for group in map(about.row_group, range(about.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            kind = kinds.get(chunk.path_in_schema)
+            if kind is None:
+                continue
+            rows, size = max(group.num_rows, chunk.num_values), _NUMBER_SIZE
+            if types.is_decimal(kind) or _is_text(kind):
+                size += _OBJECT_SIZE
+            elif types.is_fixed_size_binary(kind):
+                size += _OBJECT_SIZE + kind.byte_width
+            total += max(rows * size, chunk.total_uncompressed_size)
+            if "DELTA_BYTE_ARRAY" in chunk.encodings:  # each text may repeat most of the one before
+                total += rows * chunk.total_uncompressed_size
+    return total
+
+
+def _text_size(column: Any) -> int:
+    """How many bytes the texts of a column with a dictionary have together."""
+    from pyarrow import compute
+
+    lengths = (compute.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks)
+    return sum(compute.sum(length).as_py() or 0 for length in lengths)
 
 
 def dump_parquet(data: RankingData, target: Source) -> None:
     """Write lists of items as a Parquet file that `load_parquet` reads back exactly."""
+    check_kind("data", data, RankingData)
     if (np.diff(data.offsets) == 0).any():
         raise ValueError("lists must not be empty to be written")
     table, parquet = to_arrow(data), _parquet("writing Parquet files")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +14,20 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from plackett.arguments import check_count, check_kind
 from plackett.data import kernels, sparse_text
 from plackett.data.cache import Arrays, cached
 from plackett.data.containers import RankingData
-from plackett.data.files import Source, is_path, open_source, open_target, read_text, source_name
+from plackett.data.files import Source, is_path, open_source, open_target, read_lines, source_name
 from plackett.data.sparse_text import Bytes, Piece, Unsorted, line_start, scratch
 from plackett.errors import DataError
-from plackett.lists import IntArray, lists_from_qid, offsets_from_group
+from plackett.lists import IntArray, lists_from_qid, offsets_from_group, whole_numbers
 
 Scattered = Literal["error", "group"]
 
 _LONGEST_ID = 256
+_MOST_CHARACTERS = 1 << 24
+_PADDING = 16
 
 
 @dataclass
@@ -74,8 +79,8 @@ def load_letor(
     check_float("dtype", dtype)
     if first_index not in (0, 1):
         raise ValueError(f"first_index must be 0 or 1, got {first_index!r}")
-    if n_features is not None and (not isinstance(n_features, int | np.integer) or n_features < 0):
-        raise ValueError(f"n_features must be a whole number of at least 0, or None, got {n_features!r}")
+    if n_features is not None:
+        check_count("n_features", n_features, 0, sparse_text.LARGEST_INDEX)
     options = {"reader": "letor", "n_features": n_features, "first_index": first_index, "sparse": sparse}
     options |= {"dtype": np.dtype(dtype).name, "scattered": scattered, "unsorted": unsorted, "ids": ids}
 
@@ -198,15 +203,30 @@ def _ids(text: Bytes, comments: IntArray) -> npt.NDArray[np.bytes_] | None:
     if width > _LONGEST_ID:
         begin = int(comments[np.argmax(comments[:, 1] - comments[:, 0]), 0])
         raise sparse_text.Problem(begin, f"a comment of {width:,} bytes is no identifier", "Pass ids=False")
+    lengths = comments[:, 1] - comments[:, 0]
+    problem = _too_much_padding(len(comments), width, int(lengths.sum()))
+    if problem:
+        raise sparse_text.Problem(int(comments[np.argmax(lengths), 0]), problem, "Pass ids=False")
     found = np.zeros((len(comments), width), np.uint8)
     kernels.gather(text, comments, found)
     return found.view(f"S{width}")[:, 0]
+
+
+def _too_much_padding(rows: int, width: int, given: int) -> str:
+    """What is wrong with identifiers that take far more memory than their bytes, since all are as wide as one."""
+    if rows * width <= max(_MOST_CHARACTERS, _PADDING * given):
+        return ""
+    return f"{rows:,} identifiers of up to {width} bytes, of which {given:,} are given, are too many for an array"
 
 
 def _join_ids(pieces: list[Rows], name: str) -> npt.NDArray[np.str_] | None:
     if all(piece.ids is None for piece in pieces):
         return None
     parts = [np.zeros(piece.rows, "S1") if piece.ids is None else piece.ids for piece in pieces]
+    given = sum(int(np.count_nonzero(part.view(np.uint8))) for part in parts)
+    problem = _too_much_padding(sum(map(len, parts)), max(part.itemsize for part in parts), given)
+    if problem:
+        raise DataError(problem, file=name, remedy="Pass ids=False")
     joined = np.concatenate(parts)
     flat = joined.view(np.uint8)
     if (flat < 128).all():  # ASCII is a fast copy
@@ -259,13 +279,13 @@ def _check_dense(pieces: list[Rows], width: int, name: str) -> None:
 
 def load_group(source: Source) -> IntArray:
     """Sizes of lists, one a line: the `.query` file of LightGBM."""
-    sizes = []
-    for number, line in enumerate(read_text(source).splitlines(), 1):
+    sizes = array("q")
+    for number, line in enumerate(read_lines(source), 1):
         word = line.strip()
         if not word:
             continue
         if not (word.isascii() and word.isdecimal() and len(word) < 16):
-            raise DataError("expected the size of a list", file=source_name(source), line=number, text=line)
+            raise DataError("expected the size of a list", file=source_name(source), line=number, text=word)
         sizes.append(int(word))
     if not sizes:
         raise DataError("the file holds no sizes", file=source_name(source))
@@ -274,10 +294,10 @@ def load_group(source: Source) -> IntArray:
 
 def dump_group(group: Any, target: Source) -> None:
     """Write sizes of lists, or those of a RankingData, as LightGBM's `.query` file."""
-    sizes = np.diff(group.offsets) if isinstance(group, RankingData) else group
-    offsets_from_group(sizes, int(np.sum(sizes)))  # checks
+    sizes = whole_numbers("group", np.diff(group.offsets) if isinstance(group, RankingData) else group)
+    offsets_from_group(sizes, int(sizes.sum()))  # checks
     with open_target(target) as file:
-        file.write("".join(f"{size}\n" for size in np.asarray(sizes).tolist()).encode())
+        file.write("".join(f"{size}\n" for size in sizes.tolist()).encode())
 
 
 def dump_letor(data: RankingData, target: Source, *, first_index: int = 1) -> None:
@@ -287,6 +307,7 @@ def dump_letor(data: RankingData, target: Source, *, first_index: int = 1) -> No
     """
     if first_index not in (0, 1):
         raise ValueError(f"first_index must be 0 or 1, got {first_index!r}")
+    check_kind("data", data, RankingData)
     data = _plain(data)
     for name, values in (("X", data.X.data if _is_sparse(data.X) else data.X), ("y", data.y)):
         if np.isinf(values).any() or (name == "y" and np.isnan(values).any()):
@@ -338,6 +359,16 @@ def number_texts(values: npt.NDArray[Any]) -> list[str]:
     if values.dtype == np.float64:
         return [text.removesuffix(".0") for text in map(repr, values.tolist())]
     return [text.removesuffix(".0") for text in map(str, values)]
+
+
+def number_of(text: str) -> float:
+    """The number that a text of ASCII stands for, or NaN. `float` alone takes 1_000 and digits of any script too."""
+    if not text.isascii() or "_" in text:
+        return math.nan
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _comment(identifier: str) -> str:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from plackett.data.containers import Ballots
-from plackett.data.files import Source, ending, open_target, read_text, source_name
+from plackett.arguments import check_kind
+from plackett.data.containers import Ballots, FloatArray
+from plackett.data.files import Source, ending, open_target, read_lines, source_name
 from plackett.errors import DataError
 from plackett.lists import offsets_from_sizes
 
@@ -25,10 +27,11 @@ KINDS = ("soc", "soi", "toc", "toi", "cat")
 _MOST_ITEMS = 10**7
 _MOST_UNNAMED = 10**4
 
-_HEADER = re.compile(r"#\s*([A-Z ]+?)\s*(\d{1,9})?\s*:\s*(.*?)\s*$")
-_BALLOT = re.compile(r"\s*(\d{1,15})\s*:\s*(.*?)\s*$")
-_TIER = re.compile(r"\d{1,9}|\{\s*(?:\d{1,9}(?:\s*,\s*\d{1,9})*)?\s*\}")
-_ORDER = re.compile(rf"(?:{_TIER.pattern})(?:\s*,\s*(?:{_TIER.pattern}))*")
+# Possessive (++, *+), so that a line takes time in proportion to its length, whatever stands in it.
+_KEY = re.compile(r"[A-Z ]++")
+_NUMBER = r"[0-9]{1,9}+"
+_TIER = re.compile(rf"{_NUMBER}|\{{\s*+(?:{_NUMBER}(?:\s*+,\s*+{_NUMBER})*+)?+\s*+\}}")
+_ORDER = re.compile(rf"(?:{_TIER.pattern})(?:\s*+,\s*+(?:{_TIER.pattern}))*+")
 
 
 def load_preflib(source: Source) -> Ballots:
@@ -42,10 +45,13 @@ def load_preflib(source: Source) -> Ballots:
 class _Reader:
     def __init__(self, source: Source) -> None:
         self._name = source_name(source)
-        self._lines = [line.removesuffix("\r") for line in read_text(source).split("\n")]
+        self._source = source
         self._numbers: dict[str, int] = {}
         self._kind = ending(source).removeprefix(".")
         self._names: dict[int, str] = {}
+        self._known: set[str] = set()
+        self._ballots = BallotArrays()
+        self._voters = 0
 
     def _error(
         self, problem: str, line: int | None = None, text: str | None = None, remedy: str | None = None
@@ -53,46 +59,69 @@ class _Reader:
         return DataError(problem, file=self._name, line=line, text=text, remedy=remedy)
 
     def read(self) -> Ballots:
-        weights, tiers_of_ballots = [], []
-        for number, line in enumerate(self._lines, 1):
-            if "\0" in line:
-                raise self._error("a NUL byte", number, line, "The file is damaged or not a text")
-            if not line.strip():
-                continue
+        for number, line in enumerate(read_lines(self._source), 1):
+            text = line.strip()
             if line.startswith("#"):
-                self._read_header(number, line)
-                continue
-            if not self._numbers:
-                raise self._error(
-                    "no header before the ballots", number, line, "Old PrefLib files lack it: fetch the current version"
-                )
-            found = _BALLOT.match(line)
-            if not found or not (found[2] == "" or _ORDER.fullmatch(found[2])):
-                raise self._error("expected a ballot such as 12: 3,{1,2}", number, line)
-            weights.append(int(found[1]))
-            tiers_of_ballots.append(self._read_tiers(number, line, found[2]))
-        return self._assemble(weights, tiers_of_ballots)
+                self._read_header(number, text)
+            elif text:
+                self._read_ballot(number, text)
+        return self._assemble()
 
     def _read_header(self, number: int, line: str) -> None:
-        found = _HEADER.match(line)
-        if not found:
+        left, colon, value = (part.strip() for part in line[1:].partition(":"))
+        key = left.rstrip("0123456789")
+        index, key = left[len(key) :], key.strip()
+        if not colon or not _KEY.fullmatch(key):
             return
-        key, index, value = found[1], found[2], found[3]
-        if key == "ALTERNATIVE NAME" and index:
-            self._names[min(int(index), _MOST_ITEMS + 1)] = value
+        if key in ("ALTERNATIVE NAME", "NUMBER ALTERNATIVES") and len(self._ballots):
+            raise self._error("what is said of the alternatives must come before the ballots", number, line)
+        if key == "ALTERNATIVE NAME":
+            self._read_name(number, line, index, value)
         elif key == "DATA TYPE" and value:
             self._kind = value.lower()
         elif key.startswith("NUMBER"):
-            if not (value.isascii() and value.isdecimal() and len(value) < 16):
+            if not _is_number(value, 15):
                 raise self._error("expected a whole number", number, line)
-            self._numbers[key.removeprefix("NUMBER ")] = int(value)
-            if key == "NUMBER ALTERNATIVES" and int(value) > _MOST_ITEMS:
+            name = key.removeprefix("NUMBER ")
+            if name in self._numbers:
+                raise self._error("a number of the header comes twice", number, line)
+            self._numbers[name] = int(value)
+            if name == "ALTERNATIVES" and int(value) > _MOST_ITEMS:
                 raise self._error(f"more than {_MOST_ITEMS:,} alternatives", number, line)
 
+    def _read_name(self, number: int, line: str, index: str, value: str) -> None:
+        if not _is_number(index, 9) or int(index) == 0:
+            raise self._error("expected the number of an alternative, from 1", number, line)
+        if int(index) in self._names:
+            raise self._error("an alternative is named twice", number, line)
+        if value in self._known:
+            raise self._error("two alternatives have the same name", number, line)
+        self._names[int(index)] = value
+        self._known.add(value)
+
+    @property
+    def _count(self) -> int:
+        return self._numbers.get("ALTERNATIVES", len(self._names))
+
+    def _read_ballot(self, number: int, line: str) -> None:
+        if not self._numbers:
+            raise self._error(
+                "no header before the ballots", number, line, "Old PrefLib files lack it: fetch the current version"
+            )
+        if not len(self._ballots):
+            self._check_alternatives()
+        weight, colon, order = (part.strip() for part in line.partition(":"))
+        if not (colon and _is_number(weight, 15) and (order == "" or _ORDER.fullmatch(order))):
+            raise self._error("expected a ballot such as 12: 3,{1,2}", number, line)
+        self._ballots.add(*labelled(self._read_tiers(number, line, order)), int(weight))
+        self._voters += int(weight)
+
     def _read_tiers(self, number: int, line: str, order: str) -> list[list[int]]:
+        known = self._count
+        if order.count(",") > known + _MOST_UNNAMED:  # before there is an object for each; categories may be empty
+            raise self._error(f"more than {known} items", number, line)
         tiers = [[int(i) for i in tier.strip("{}").split(",") if i.strip()] for tier in _TIER.findall(order)]
         items = [item for tier in tiers for item in tier]
-        known = self._numbers.get("ALTERNATIVES", len(self._names))
         if items and not 1 <= min(items) <= max(items) <= known:
             raise self._error(f"items are numbered from 1 to {known}", number, line)
         if len(set(items)) != len(items):
@@ -103,50 +132,66 @@ class _Reader:
             raise self._error(f"a .{self._kind} ballot has no ties", number, line)
         return tiers
 
-    def _assemble(self, weights: list[int], ballots: list[list[list[int]]]) -> Ballots:
-        if not ballots:
+    def _check_alternatives(self) -> None:
+        """A damaged number must not ask for more memory than the file suggests."""
+        if self._count > _MOST_UNNAMED + 2 * len(self._names):
+            raise self._error(f"the header declares {self._count:,} alternatives, but names {len(self._names):,}")
+        if self._names and max(self._names) > self._count:
+            raise self._error(
+                f"the header declares {self._count:,} alternatives, but names number {max(self._names):,}"
+            )
+
+    def _assemble(self) -> Ballots:
+        count = len(self._ballots)
+        if not count:
             raise self._error("the file holds no ballots")
-        for key, found in (
-            ("VOTERS", sum(weights)),
-            ("UNIQUE ORDERS", len(ballots)),
-            ("UNIQUE PREFERENCES", len(ballots)),
-        ):
+        for key, found in (("VOTERS", self._voters), ("UNIQUE ORDERS", count), ("UNIQUE PREFERENCES", count)):
             if self._numbers.get(key, found) != found:
                 raise self._error(
                     f"the header declares {self._numbers[key]:,} {key.lower()}, but {found:,} follow",
                     remedy="The file may be cut off",
                 )
-        count = self._numbers.get("ALTERNATIVES", len(self._names))
-        # A damaged number must not ask for more memory than the file suggests.
-        if count > _MOST_UNNAMED + 2 * len(self._names):
-            raise self._error(f"the header declares {count:,} alternatives, but names {len(self._names):,}")
-        if self._names and max(self._names) > count:
-            raise self._error(f"the header declares {count:,} alternatives, but names number {max(self._names):,}")
-        return ballots_from_tiers(
-            ballots, weights, [self._names.get(i, f"Alternative {i}") for i in range(1, count + 1)], first_item=1
+        names = [self._names.get(i, f"Alternative {i}") for i in range(1, self._count + 1)]
+        if len(set(names)) != len(names):
+            raise self._error("an alternative has the name that another without one is given: Alternative and a number")
+        return self._ballots.build(names, first_item=1)
+
+
+def _is_number(text: str, digits: int) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= digits
+
+
+def labelled(tiers: list[list[int]]) -> tuple[list[int], list[float]]:
+    """The items of tiers, best first, and their labels: 1, 2, ... from the bottom up."""
+    labels = [float(label) for label, tier in zip(range(len(tiers), 0, -1), tiers, strict=True) for _ in tier]
+    return [item for tier in tiers for item in tier], labels
+
+
+class BallotArrays:
+    """Ballots that are added one by one. They become arrays at once: lists of them take many times the memory."""
+
+    def __init__(self) -> None:
+        self._items, self._labels = array("q"), array("d")
+        self._sizes, self._weights = array("q"), array("d")
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def add(self, items: Sequence[int], labels: Iterable[float], weight: float) -> None:
+        self._items.extend(items)
+        self._labels.extend(labels)
+        self._sizes.append(len(items))
+        self._weights.append(weight)
+
+    def build(self, names: list[str], X: FloatArray | None = None, first_item: int = 0) -> Ballots:
+        return Ballots(
+            items=np.array(self._items, np.int64) - first_item,
+            labels=np.array(self._labels, np.float64),
+            offsets=offsets_from_sizes(np.array(self._sizes, np.int64)),
+            weights=np.array(self._weights, np.float64),
+            names=names,
+            X=X,
         )
-
-
-def ballots_from_tiers(
-    ballots: Iterable[list[list[int]]], weights: Iterable[float], names: list[str], first_item: int = 0
-) -> Ballots:
-    """Ballots from lists of tiers, best first."""
-    items: list[int] = []
-    labels: list[int] = []
-    sizes = []
-    for tiers in ballots:
-        before = len(items)
-        for label, tier in zip(range(len(tiers), 0, -1), tiers, strict=True):
-            items += tier
-            labels += [label] * len(tier)
-        sizes.append(len(items) - before)
-    return Ballots(
-        items=np.array(items, np.int64) - first_item,
-        labels=np.array(labels, np.float64),
-        offsets=offsets_from_sizes(np.array(sizes, np.int64)),
-        weights=np.array(list(weights), np.float64),
-        names=names,
-    )
 
 
 def tiers_of(ballots: Ballots) -> list[list[list[int]]]:
@@ -162,6 +207,7 @@ def tiers_of(ballots: Ballots) -> list[list[list[int]]]:
 
 def check_ballots(ballots: Ballots) -> None:
     """What text cannot hold: labels that are no numbers, an item twice on a ballot."""
+    check_kind("ballots", ballots, Ballots)
     if not np.isfinite(ballots.labels).all():
         raise ValueError("labels must be finite to be written")
     ballot = np.repeat(np.arange(len(ballots)), np.diff(ballots.offsets))
@@ -176,10 +222,12 @@ def dump_preflib(ballots: Ballots, target: Source, *, title: str = "") -> None:
     The order of tiers is kept, labels become 1, 2, ... from the bottom up. A name that ends with a kind (.soc, .soi,
     .toc, .toi) must be of the ballots' kind or of a wider one.
     """
+    check_ballots(ballots)
     weights = np.asarray(ballots.weights)
     if not ((weights == np.floor(weights)) & (weights >= 0) & (weights < 1e15)).all():
         raise ValueError("weights must be whole numbers of at most 15 digits to be written as a PrefLib file")
-    check_ballots(ballots)
+    if len(set(ballots.names)) != len(ballots.names):
+        raise ValueError("names must be different to be written as a PrefLib file")
     tiers = tiers_of(ballots)
     count = len(ballots.names)
     strict = all(len(tier) == 1 for ballot in tiers for tier in ballot)

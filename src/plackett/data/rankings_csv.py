@@ -11,21 +11,23 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import math
 import re
+from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import check_kind
 from plackett.data.containers import Ballots
-from plackett.data.files import Source, ending, open_target, read_text, source_name
-from plackett.data.letor import check_choice, number_texts
-from plackett.data.preflib import ballots_from_tiers, check_ballots, tiers_of
+from plackett.data.files import Source, ending, open_target, read_lines, source_name
+from plackett.data.letor import check_choice, number_of, number_texts
+from plackett.data.preflib import BallotArrays, check_ballots, labelled, tiers_of
 from plackett.errors import DataError
-from plackett.lists import offsets_from_sizes
 
 Layout = Literal["ranks", "places"]
 Columns = str | Sequence[str]
@@ -57,6 +59,9 @@ def load_rankings_csv(
     """
     if layout is not None:
         check_choice("layout", layout, ("ranks", "places"))
+    check_kind("tie", tie, str)
+    if not tie:
+        raise ValueError("tie must be a text that stands between tied items, got ''")
     table = _Table(source, delimiter or ("\t" if ending(source) == ".tsv" else ","))
     if features is None:
         feature_columns = [i for i, name in enumerate(table.header) if _FEATURE.fullmatch(name)]
@@ -71,13 +76,14 @@ def load_rankings_csv(
         layout = "places" if all(_PLACE.fullmatch(name) for name in names) else "ranks"
     if layout == "places":
         item_columns = _by_number(item_columns, table)
-    weights = table.numbers(weight_columns)[:, 0] if weight else np.ones(len(table.rows))
-    if (weights < 0).any():
-        raise table.error("weights must be at least 0", int(np.argmax(weights < 0)), str(weights.min()))
-    X = table.numbers(feature_columns) if feature_columns else None
-    read = _by_rank if layout == "ranks" else _by_place
-    ballots = read(table, item_columns, tie)
-    return Ballots(ballots.items, ballots.labels, ballots.offsets, weights, ballots.names, X)
+    read: _Ranks | _Places = _Ranks(table, item_columns) if layout == "ranks" else _Places(table, item_columns, tie)
+    ballots, X = BallotArrays(), array("d")
+    for row in table:
+        X.extend([table.number(row, column) for column in feature_columns])
+        cast = table.weight(row, weight_columns[0]) if weight_columns else 1.0
+        ballots.add(*read(row), cast)
+    shape = len(ballots), len(feature_columns)
+    return ballots.build(read.names, np.array(X).reshape(shape) if feature_columns else None)
 
 
 def _doubled(names: list[str]) -> str | None:
@@ -97,47 +103,49 @@ def _by_number(columns: list[int], table: _Table) -> list[int]:
 
 
 class _Table:
-    """The cells of a CSV file, with errors that say where."""
+    """The rows of a CSV file one after the other, with errors that say where."""
 
     def __init__(self, source: Source, delimiter: str) -> None:
         self.name = source_name(source)
-        text = read_text(source)
-        if "\0" in text:
-            line = text.count("\n", 0, text.index("\0")) + 1
-            raise DataError("a NUL byte", file=self.name, line=line, remedy="The file is damaged or not a text")
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-        self.rows: list[list[str]] = []
-        self._lines: list[int] = []
-        try:
-            self.header = [name.strip() for name in next(reader, [])]
-            for row in reader:
-                if row:
-                    self.rows.append(row)
-                    self._lines.append(reader.line_num)
-        except csv.Error as error:
-            raise DataError(f"not a CSV table ({error})", file=self.name, line=reader.line_num) from None
-        if not self.rows:
-            raise DataError("expected a header and at least one row", file=self.name)
+        self._delimiter = delimiter
+        self._reader = csv.reader(read_lines(source), delimiter=delimiter, strict=True)
+        self._rows = self._read()
+        self.header = [name.strip() for name in next(self._rows, [])]
         if (name := _doubled(self.header)) is not None:
             raise DataError("a column name comes twice", file=self.name, line=1, text=name)
-        for number, row in enumerate(self.rows):
+        first = next(self._rows, None)
+        if first is None:
+            raise DataError("expected a header and at least one row", file=self.name)
+        self._rows = itertools.chain([first], self._rows)
+
+    def _read(self) -> Iterator[list[str]]:
+        try:
+            yield from filter(None, self._reader)
+        except csv.Error as error:
+            raise self.error(f"not a CSV table ({error})") from None
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for row in self._rows:
             if len(row) != len(self.header):
                 raise self.error(
                     f"expected {len(self.header)} cells as in the header, got {len(row)}",
-                    number,
-                    delimiter.join(row),
+                    self._delimiter.join(row),
                     "The line may be cut off",
                 )
+            yield row
 
-    def error(self, problem: str, row: int, text: str, remedy: str | None = None) -> DataError:
-        return DataError(problem, file=self.name, line=self._lines[row], text=text, remedy=remedy)
+    def error(self, problem: str, text: str | None = None, remedy: str | None = None) -> DataError:
+        """About the row that was read last."""
+        return DataError(problem, file=self.name, line=self._reader.line_num, text=text, remedy=remedy)
 
     def columns(self, argument: str, wanted: Columns | None, taken: list[int]) -> list[int]:
         """The numbers of the columns that names or patterns pick, or of all that are not taken."""
         if wanted is None:
             return sorted(set(range(len(self.header))).difference(taken))
+        check_kind(argument, wanted, str, Collection)
         found: list[int] = []
         for pattern in [wanted] if isinstance(wanted, str) else wanted:
+            check_kind(argument, pattern, str)
             matching = [i for i, name in enumerate(self.header) if name == pattern or fnmatchcase(name, pattern)]
             if not matching:
                 raise ValueError(
@@ -146,62 +154,71 @@ class _Table:
             found += matching
         return list(dict.fromkeys(found))
 
-    def numbers(self, columns: list[int], empty: float | None = None) -> npt.NDArray[np.float64]:
-        """The cells of these columns; empty ones become `empty`, or are an error."""
-        result = np.empty((len(self.rows), len(columns)))
-        for number, row in enumerate(self.rows):
-            for place, column in enumerate(columns):
-                cell = row[column].strip()
-                if empty is not None and cell.lower() in _EMPTY:
-                    result[number, place] = empty
-                    continue
-                try:
-                    value = float(cell)
-                except ValueError:
-                    value = np.nan
-                if not np.isfinite(value):
-                    raise self.error(f"expected a number in column {self.header[column]}", number, row[column])
-                result[number, place] = value
-        return result
+    def number(self, row: list[str], column: int) -> float:
+        value = number_of(row[column].strip())
+        if not math.isfinite(value):
+            raise self.error(f"expected a number in column {self.header[column]}", row[column])
+        return value
+
+    def weight(self, row: list[str], column: int) -> float:
+        value = self.number(row, column)
+        if value < 0:
+            raise self.error("weights must be at least 0", row[column])
+        return value
 
 
-def _by_rank(table: _Table, columns: list[int], _: str) -> Ballots:
-    ranks = table.numbers(columns, empty=np.nan)
-    given = ~np.isnan(ranks)
-    # Halves come from averaged ranks of ties.
-    odd = given & ((ranks < 0) | (ranks > len(columns)) | (2 * ranks != np.floor(2 * ranks)))
-    if odd.any():
-        number, place = (int(i) for i in np.argwhere(odd)[0])
-        raise table.error(
-            f"expected a rank in column {table.header[columns[place]]}",
-            number,
-            table.rows[number][columns[place]],
-            f"Ranks are from 1 to {len(columns)}: name their columns by items=, others by features= and weight=",
-        )
-    row, items = np.nonzero(given)
-    sizes = given.sum(axis=1)
-    return Ballots(
-        items=items,
-        labels=-ranks[row, items],
-        offsets=offsets_from_sizes(sizes),
-        weights=np.ones(len(ranks)),
-        names=[table.header[i] for i in columns],
-    )
+class _Ranks:
+    """Items and labels of a row of ranks, where each column is an item."""
+
+    def __init__(self, table: _Table, columns: list[int]) -> None:
+        self._table, self._columns = table, columns
+        self.names = [table.header[i] for i in columns]
+        if "" in self.names:
+            raise DataError(
+                "a column without a name is no item",
+                file=table.name,
+                line=1,
+                text=",".join(table.header),
+                remedy="Name it, or name the columns of the ranking by items=",
+            )
+
+    def __call__(self, row: list[str]) -> tuple[list[int], list[float]]:
+        given = {i: c for i, c in enumerate(self._columns) if row[c].strip().lower() not in _EMPTY}
+        return list(given), [-self._rank(row, column) for column in given.values()]
+
+    def _rank(self, row: list[str], column: int) -> float:
+        rank = self._table.number(row, column)
+        # Halves come from averaged ranks of ties.
+        if not (0 <= rank <= len(self._columns) and (2 * rank).is_integer()):
+            raise self._table.error(
+                f"expected a rank in column {self._table.header[column]}",
+                row[column],
+                f"Ranks are from 1 to {len(self._columns)}: name their columns by items=, others by features= and "
+                "weight=",
+            )
+        return rank
 
 
-def _by_place(table: _Table, columns: list[int], tie: str) -> Ballots:
-    numbers: dict[str, int] = {}
-    ballots = []
-    for number, row in enumerate(table.rows):
-        cells = [row[column].strip() for column in columns]
-        tiers = [[name.strip() for name in cell.split(tie)] for cell in cells if cell.lower() not in _EMPTY]
+class _Places:
+    """Items and labels of a row of places, where cells name the items."""
+
+    def __init__(self, table: _Table, columns: list[int], tie: str) -> None:
+        self._table, self._columns, self._tie = table, columns, tie
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._numbers)
+
+    def __call__(self, row: list[str]) -> tuple[list[int], list[float]]:
+        cells = [row[column].strip() for column in self._columns]
+        tiers = [[name.strip() for name in cell.split(self._tie)] for cell in cells if cell.lower() not in _EMPTY]
         items = [name for tier in tiers for name in tier]
         if "" in items:
-            raise table.error(f"expected an item on both sides of {tie!r}", number, ",".join(cells))
+            raise self._table.error(f"expected an item on both sides of {self._tie!r}", ",".join(cells))
         if (twice := _doubled(items)) is not None:
-            raise table.error("an item comes twice", number, twice)
-        ballots.append([[numbers.setdefault(name, len(numbers)) for name in tier] for tier in tiers])
-    return ballots_from_tiers(ballots, [1.0] * len(ballots), list(numbers))
+            raise self._table.error("an item comes twice", twice)
+        return labelled([[self._numbers.setdefault(name, len(self._numbers)) for name in tier] for tier in tiers])
 
 
 def _ranks(ballots: Ballots) -> npt.NDArray[np.float64]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import as_array
 from plackett.data import letor, sparse_text, xmc
 from plackett.data.containers import MultilabelData, RankingData
 from plackett.data.files import Source, ending, open_source, open_target, source_name
@@ -97,10 +98,14 @@ def _load_pairs(source: Source, labels: int) -> Any:
 
 def dump_scores(scores: Any, target: Source) -> None:
     """Write an array of scores, one a line, or a CSR array of them as `label:score` pairs; `load_scores` reads them."""
+    if not hasattr(scores, "indptr"):
+        array = as_array("scores", scores)
+        if array.ndim != 1 or array.dtype.kind not in "iuf":
+            raise ValueError(f"scores must be a row of numbers or CSR, got {array.dtype} of shape {array.shape}")
+        with open_target(target) as file:
+            file.write("".join(f"{text}\n" for text in number_texts(array)).encode())
+        return
     with open_target(target) as file:
-        if not hasattr(scores, "indptr"):
-            file.write("".join(f"{text}\n" for text in number_texts(np.asarray(scores))).encode())
-            return
         texts = number_texts(scores.data)
         for first, last in itertools.pairwise(scores.indptr):
             pairs = zip(scores.indices[first:last].tolist(), texts[first:last], strict=True)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from plackett.data.containers import RankingData
-from plackett.data.generators.arguments import check_count
+from plackett.arguments import check_count, check_fraction, check_kind
+from plackett.data.containers import Ballots, MultilabelData, RankingData
 from plackett.lists import IntArray, offsets_from_sizes
 
 
@@ -47,6 +47,7 @@ def k_fold(
     >>> [(len(train), len(test)) for train, test in k_fold(data, 3)]
     [(4, 3), (5, 2), (5, 2)]
     """
+    check_kind("data", data, RankingData, MultilabelData, Ballots)
     check_count("n_splits", n_splits, 2)
     if len(data) < n_splits:
         raise ValueError(f"data must have at least as many lists as n_splits, {n_splits}, got {len(data)}")
@@ -66,9 +67,8 @@ def train_validation_split(
     >>> len(train), len(validation)
     (7, 3)
     """
-    if not 0.0 < validation < 1.0:
-        raise ValueError(f"validation must be a share between 0 and 1, got {validation!r}")
-    last = round(validation * len(data))
+    check_kind("data", data, RankingData, MultilabelData, Ballots)
+    last = round(check_fraction("validation", validation) * len(data))
     if not 0 < last < len(data):
         raise ValueError(
             f"validation must leave at least one list on both sides, got {validation} of {len(data)} lists"
@@ -89,9 +89,9 @@ def letor_folds(parts: Sequence[RankingData]) -> Iterator[Fold]:
     >>> [[sorted(set(part.qid.tolist())) for part in fold] for fold in folds][:2]
     [[[0, 1, 2], [3], [4]], [[1, 2, 3], [4], [0]]]
     """
+    _check_parts(parts)
     if len(parts) < 3:
         raise ValueError(f"parts must be at least 3 (train, validation, test), got {len(parts)}")
-    _check_belong_together(parts)
     _check_distinct([part.qid for part in parts])
     width = max(part.X.shape[1] for part in parts)
     same_width = [replace(part, X=_widened(part.X, width)) for part in parts]
@@ -113,9 +113,9 @@ def concatenate(parts: Sequence[RankingData], *, renumber: bool = False) -> Rank
     >>> concatenate([part, part], renumber=True).qid.tolist()
     [0, 0, 1, 1, 2, 2, 3, 3]
     """
+    _check_parts(parts)
     if not parts:
         raise ValueError("parts must hold at least one part, got none")
-    _check_belong_together(parts)
     sizes = np.concatenate([np.diff(part.offsets) for part in parts])
     if not renumber:
         _check_distinct([part.qid for part in parts])
@@ -133,7 +133,11 @@ def _order(count: int, random_state: int | np.random.Generator | None) -> IntArr
     return np.arange(count) if random_state is None else np.random.default_rng(random_state).permutation(count)
 
 
-def _check_belong_together(parts: Sequence[RankingData]) -> None:
+def _check_parts(parts: Sequence[RankingData]) -> None:
+    """Parts that belong together."""
+    check_kind("parts", parts, Sequence)
+    for part in parts:
+        check_kind("parts", part, RankingData)
     ids = [part.ids for part in parts if part.ids is not None]
     if ids and len(ids) < len(parts):
         raise ValueError(

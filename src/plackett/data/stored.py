@@ -21,6 +21,8 @@ import numpy.typing as npt
 
 from plackett.errors import DataError
 
+_MOST_DIGITS = 300
+
 # NumPy itself has Python's parser read this, which has more ways to fail than are worth having.
 _ARRAY = re.compile(
     rb"\x93NUMPY\x01\x00..\{ *'descr': *'([<>|=]?[biufU]\d{1,9})', *'fortran_order': *(True|False), *"
@@ -40,7 +42,9 @@ def parse_json(text: str | bytes, *, finite: bool = True) -> Any:
     """A JSON text as the standard has it: each name once, numbers finite (unless told), and not nested too deeply."""
     numbers: Callable[[str], float] = _finite if finite else float
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_float=numbers, parse_constant=numbers)
+        return json.loads(
+            text, object_pairs_hook=_object, parse_int=_whole, parse_float=numbers, parse_constant=numbers
+        )
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
 
@@ -50,6 +54,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("the JSON has a name twice in one object")
     return found
+
+
+def _whole(text: str) -> int:
+    """Which is finite as a float too: Python's own have no limit, and fail where they meet one."""
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"the JSON holds {text[:40]}..., a number of more than {_MOST_DIGITS} digits")
+    return int(text)
 
 
 def _finite(text: str) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from plackett.arguments import check_kind
 from plackett.data import kernels, sparse_text
 from plackett.data.cache import Arrays, cached
 from plackett.data.containers import MultilabelData
@@ -135,11 +136,12 @@ def parse_piece(
 
 def dump_xmc(data: MultilabelData, target: Source) -> None:
     """Write rows that `load_xmc` reads back exactly. The format knows no grades: stored values of Y must be 1."""
-    if not np.isfinite(data.X.data[~np.isnan(data.X.data)]).all():
-        raise ValueError("X must be finite or NaN to be written as text")
-    if not (data.Y.data == 1).all():
-        raise ValueError("Y must hold ones alone: the format has no grades")
+    check_kind("data", data, MultilabelData)
     X, Y = (_sorted(csr_array(matrix)) for matrix in (data.X, data.Y))
+    if np.isinf(X.data).any():
+        raise ValueError("X must be finite or NaN to be written as text")
+    if not (Y.data == 1).all():
+        raise ValueError("Y must hold ones alone: the format has no grades")
     with open_target(target) as file:
         file.write(f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}\n".encode())
         for row in range(X.shape[0]):

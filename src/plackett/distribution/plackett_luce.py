@@ -164,7 +164,7 @@ class PlackettLuce(Distribution):
         (1e16 in double precision) make ties; `sample` works with differences of scores and does not suffer from it.
         """
         scores = self._work_scores()
-        noise = gumbel(self._extended_shape(torch.Size(sample_shape)), scores, generator)
+        noise = gumbel(self._extended_shape(_check_shape(sample_shape)), scores, generator)
         return (scores + noise).to(self.scores.dtype)
 
     def sample(self, sample_shape: Sequence[int] = (), *, generator: torch.Generator | None = None) -> Tensor:
@@ -199,7 +199,7 @@ class PlackettLuce(Distribution):
             sample_shape + the broadcast batch shape + (N,).
         """
         scores, labels = self._with_labels(labels)
-        batch, shape = scores.shape[:-1], torch.Size(sample_shape)
+        batch, shape = scores.shape[:-1], _check_shape(sample_shape)
         rows = math.prod(batch)
         with torch.no_grad():
             tiers = sort_into_tiers(
@@ -323,7 +323,7 @@ class PlackettLuce(Distribution):
 
     def _sample_relative_utilities(self, sample_shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
         scores = relative_scores(self._work_scores())
-        return scores + gumbel(self._extended_shape(torch.Size(sample_shape)), scores, generator)
+        return scores + gumbel(self._extended_shape(_check_shape(sample_shape)), scores, generator)
 
 
 @register_kl(PlackettLuce, PlackettLuce)
@@ -359,6 +359,16 @@ def _check_finite(name: str, values: Tensor) -> None:
     finite = torch.isfinite(values)
     if not bool(finite.all()):
         raise ValueError(f"{name} must be finite, got {_first(values, ~finite)}")
+
+
+def _check_shape(sample_shape: Any) -> torch.Size:
+    try:
+        shape = torch.Size(sample_shape)
+    except TypeError:
+        shape = torch.Size([-1])
+    if min(shape, default=0) < 0:
+        raise ValueError(f"sample_shape must be a sequence of whole numbers of at least 0, got {sample_shape!r}")
+    return shape
 
 
 def _check_count(name: str, value: Any, least: int, most: int | None = None) -> int:

@@ -6,6 +6,7 @@ import math
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from plackett.aggregation.figure import worth_figure
 from plackett.aggregation.model import Objective
 from plackett.aggregation.solvers import SOLVERS, choose, solve
 from plackett.aggregation.summary import WorthRow, WorthSummary
+from plackett.arguments import as_numbers, check_kind
 from plackett.cluster import are_spread
 from plackett.data.stored import parse_arrays, regular_file
 from plackett.estimators.saved import SavedModel, field
@@ -318,6 +320,7 @@ class RankAggregator(SavedModel):
         """Against a model of the same ballots with fewer parameters that this one contains; None: all worths equal."""
         self._fitted()
         null, parameters = self.null_log_likelihood_, 0
+        check_kind("restricted", restricted, RankAggregator, NoneType)
         if restricted is not None:
             check_is_fitted(restricted, "scores_")
             null, parameters = restricted.log_likelihood_, restricted.n_parameters_
@@ -436,19 +439,28 @@ class RankAggregator(SavedModel):
         if "coef" in arrays:
             self.coef_, self.coef_standard_errors_ = arrays["coef"], arrays["coef_standard_errors"]
         self._objective = None
-        for name in _FACTS:
-            setattr(self, f"{name}_", state[name])
+        for name, kinds in _FACTS.items():
+            setattr(self, f"{name}_", field(state, name, *kinds))
+        if self.n_ballots_ <= 0:
+            raise ValueError(f"n_ballots must be above 0, got {self.n_ballots_}")
 
 
-_FACTS = (
-    "log_likelihood", "null_log_likelihood", "n_parameters", "n_ballots", "ballots_hash", "converged", "n_iter",
-    "solver", "residual",
-)  # fmt: skip
+_FACTS: dict[str, tuple[type, ...]] = {
+    "log_likelihood": (int, float),
+    "null_log_likelihood": (int, float),
+    "n_parameters": (int,),
+    "n_ballots": (int, float),
+    "ballots_hash": (str,),
+    "converged": (bool,),
+    "n_iter": (int,),
+    "solver": (str,),
+    "residual": (int, float),
+}
 
 
 def _check_features(X: Any, items: int) -> Floats:
     """Features of items as deviations from their mean: a constant changes nothing."""
-    features = np.asarray(X, np.float64)
+    features = as_numbers("X", X)
     if features.ndim != 2 or features.shape[0] != items or features.shape[1] == 0:
         raise ValueError(f"X must have a row of features for each of the {items} items, got shape {features.shape}")
     check_finite("X", features)

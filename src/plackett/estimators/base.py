@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix
 from sklearn.utils.validation import validate_data
 
+from plackett.arguments import as_numbers, check_kind
 from plackett.cluster import is_spread
 from plackett.data.containers import Ballots, MultilabelData, RankingData
 from plackett.estimators.saved import SavedModel
@@ -48,11 +49,18 @@ def _take_rows(X: Any, rows: IntArray | None) -> Any:
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
 
+def _is_all_nan(X: Any) -> bool:
+    if hasattr(X, "indptr"):  # what is not stored is 0
+        return False
+    parts = (X[:1], X)  # most often the first row has a number, and the others need not be read
+    return all(bool((part.isna().to_numpy() if is_frame(part) else np.isnan(part)).all()) for part in parts)
+
+
 def _list_weights(sample_weight: Any, lists: Lists) -> npt.NDArray[np.float64]:
     """Weights of lists from weights of rows, which must agree within a list."""
     if sample_weight is None:
         return np.ones(len(lists))
-    weights = np.asarray(sample_weight, np.float64)
+    weights = as_numbers("sample_weight", sample_weight)
     if weights.shape != (lists.items,):
         raise ValueError(f"sample_weight must hold one value for each of the {lists.items} rows, got {weights.shape}")
     if not (np.isfinite(weights) & (weights >= 0.0)).all():
@@ -141,15 +149,24 @@ class BaseRanker(SavedModel):
         else:
             X, qid = self._split_query(X, qid)
         X = self._features(X, reset=reset)
-        labels = np.asarray(y, np.float64) if np.asarray(y).dtype.kind in "biuf" else _as_numbers(y)
+        labels = as_numbers("y", y)
         if labels.shape != (X.shape[0],):
             raise ValueError(f"y must hold one label for each of the {X.shape[0]} rows of X, got shape {labels.shape}")
         if not np.isfinite(labels).all():
             raise ValueError(f"y must be finite, got {labels[np.argmin(np.isfinite(labels))]}: Input y contains NaN")
         if qid is None and group is None:
-            warnings.warn("neither qid nor group is given: all rows are taken as one list", stacklevel=3)
+            warnings.warn("neither qid nor group is given: all rows are taken as one list", stacklevel=4)
         lists = make_lists(X.shape[0], qid=qid, group=group)
         return ListedRows(_take_rows(X, lists.rows), lists.sort(labels), lists, _list_weights(sample_weight, lists))
+
+    def _training_rows(self, X: Any, y: Any, qid: Any, group: Any, sample_weight: Any) -> ListedRows:
+        """Rows from which something can be learned."""
+        rows = self._rows(X, y, qid, group, sample_weight, reset=True)
+        if len(rows.labels) < 2:
+            raise ValueError(f"X must hold at least two rows, got {len(rows.labels)}: 1 sample cannot be ranked")
+        if _is_all_nan(rows.X):
+            raise ValueError("X must hold at least one number, got NaN alone")
+        return rows
 
     def _evaluation_rows(self, eval_set: Any) -> Iterator[tuple[str, ListedRows]]:
         """Names and rows of evaluation sets, however they are given."""
@@ -171,6 +188,7 @@ class BaseRanker(SavedModel):
 
     def predict_data(self, data: RankingData) -> npt.NDArray[Any]:
         """The scores of the rows of data that know their lists."""
+        check_kind("data", data, RankingData)
         return self._predict_lists(data.X, Lists(data.offsets))
 
     def _predict_lists(self, X: Any, lists: Lists) -> npt.NDArray[Any]:  # noqa: ARG002 (for those that need it)
@@ -183,12 +201,5 @@ class BaseRanker(SavedModel):
         lists = make_lists(_count_rows(X), qid=qid, group=group)
         scores = self._predict_lists(X, lists)
         weights = _list_weights(sample_weight, lists)
-        labels = np.asarray(y, np.float64)
+        labels = as_numbers("y", y)
         return float(ndcg(lists.sort(scores), lists.sort(labels), k=10, offsets=lists.offsets, weights=weights))
-
-
-def _as_numbers(y: Any) -> npt.NDArray[np.float64]:
-    try:
-        return np.asarray(y).astype(np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"y must hold numbers, got {np.asarray(y).dtype}. Unknown label type") from None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import NoneType
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
+from plackett.arguments import check_count, check_range
 from plackett.boosted.checkpoints import Checkpoint
 from plackett.boosted.model_text import check_model_text
 from plackett.boosted.objectives import (
@@ -35,9 +37,11 @@ from plackett.boosted.training import (
 )
 from plackett.cluster import is_spread, map_rows
 from plackett.errors import DataError
+from plackett.estimators import parameters
 from plackett.estimators.base import BaseRanker, ListedRows, evaluation_sets
 from plackett.estimators.saved import field, hash_of
 from plackett.fingerprint import fingerprint
+from plackett.lists import check_positive
 
 _MODEL = "model.txt"
 _OBJECTIVE_OPTIONS = ("top", "tier_weights", "n_permutations")
@@ -75,6 +79,29 @@ class BoostedRanker(BaseRanker):
     """
 
     defaults_with_validation: ClassVar[dict[str, Any]] = {"n_estimators": 1000, "early_stopping_rounds": 50}
+    parameter_kinds: ClassVar[Mapping[str, parameters.Check]] = {
+        "n_estimators": check_positive,
+        "learning_rate": parameters.above_zero,
+        "num_leaves": partial(check_count, least=2),
+        "max_depth": parameters.whole_number,
+        "min_child_samples": partial(check_count, least=0),
+        "subsample": parameters.share,
+        "subsample_freq": parameters.whole_number,
+        "colsample_bytree": parameters.share,
+        "reg_lambda": partial(check_range, least=0.0),
+        "reg_alpha": partial(check_range, least=0.0),
+        "max_delta_step": partial(check_range, least=-math.inf),
+        "n_permutations": check_positive,
+        "objective_options": parameters.options,
+        "early_stopping_rounds": parameters.or_none(partial(check_positive, otherwise=", or None")),
+        "eval_metric": parameters.ranking_metrics,
+        "monotone_constraints": parameters.or_none(parameters.sequence),
+        "categorical_features": parameters.or_none(parameters.sequence),
+        "lightgbm_params": parameters.options,
+        "n_jobs": parameters.or_none(parameters.whole_number),
+        "random_state": parameters.or_none(partial(check_count, least=0)),
+        "progress": parameters.flag,
+    }
 
     def __init__(
         self,
@@ -171,6 +198,7 @@ class BoostedRanker(BaseRanker):
                 The default one where X is a Dask array or DataFrame (docs/dask.md).
         """
         check_objective(self.objective)
+        self._check_kinds()
         if client is not None or is_spread(X):
             from plackett.cluster.boosted import fit_on_workers
 
@@ -181,10 +209,7 @@ class BoostedRanker(BaseRanker):
             for name, value in fitted.items():
                 setattr(self, name, value)
         else:
-            rows = self._rows(X, y, qid, group, sample_weight, reset=True)
-            if len(rows.labels) < 2:
-                raise ValueError(f"X must hold at least two rows, got {len(rows.labels)}: 1 sample cannot be ranked")
-            train = _labelled(rows, "train")
+            train = _labelled(self._training_rows(X, y, qid, group, sample_weight), "train")
             evaluation = [_labelled(part, set_name) for set_name, part in self._evaluation_rows(eval_set)]
             state = None
             if checkpoint is not None:
@@ -221,7 +246,7 @@ class BoostedRanker(BaseRanker):
             params=machine.params | self._parameters(name, objective, newton, seed),
             rounds=self.n_estimators,
             newton=newton,
-            metrics=[self.eval_metric] if isinstance(self.eval_metric, str) else list(self.eval_metric),
+            metrics=parameters.metric_names("eval_metric", self.eval_metric),
             stopping_rounds=self.early_stopping_rounds,
             to_scores=self._to_scores,
             callbacks=callbacks,
@@ -237,6 +262,11 @@ class BoostedRanker(BaseRanker):
             with machine.connected():
                 trained = boosting.run(init_model=init_model, checkpoint=checkpoint)
         except import_lightgbm().basic.LightGBMError as error:
+            if "num_features()) > (0)" in str(error):
+                raise ValueError(
+                    f"X must have a feature that can be split, got none: {len(train.labels)} rows are too few for "
+                    f"min_child_samples={self.min_child_samples}, or no feature varies"
+                ) from None
             raise ValueError(f"LightGBM refuses the data or the parameters: {error}") from error
         self.booster_ = trained.booster
         self.evals_result_ = trained.history

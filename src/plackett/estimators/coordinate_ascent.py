@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from plackett.estimators import parameters
 from plackett.estimators.base import ListedRows
 from plackett.estimators.linear import LinearModel, metric_of
 from plackett.linear.coordinate_ascent import ascend, place_metric
@@ -42,6 +43,11 @@ class CoordinateAscentRanker(LinearModel):
         restart_values_: that of the end of each ascent; n_iter_: sweeps to the weights chosen;
         evals_result_: the metrics of evaluation sets at the weights chosen.
     """
+
+    parameter_kinds: ClassVar[Mapping[str, parameters.Check]] = {
+        **LinearModel.parameter_kinds,
+        "objective": parameters.ranking_metric,
+    }
 
     def __init__(
         self,
@@ -91,6 +97,7 @@ class CoordinateAscentRanker(LinearModel):
             eval_set: RankingData, (X, y, qid) or a list of them. Of all sweeps the one is kept that is best by the
                 first metric of the first set; without a set, by the objective on the training lists.
         """
+        self._check_kinds()
         for name, value in (("tol", self.tol), ("penalty", self.penalty)):
             if not isinstance(value, int | float | np.number) or not 0.0 <= value < np.inf:
                 raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -14,8 +14,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from plackett.arguments import as_array, as_numbers
 from plackett.data.containers import Ballots, MultilabelData, RankingData
 from plackett.estimators.neural_base import NeuralEstimator, check_objective_options, import_torch
+from plackett.estimators.saved import field
 from plackett.lists import IntArray, check_positive
 from plackett.metrics import MULTILABEL_METRICS, get_metric, inverse_propensity, multilabel_ndcg
 
@@ -256,6 +258,8 @@ class ExtremeClassifier(NeuralEstimator):
         torch = import_torch("ExtremeClassifier")
         from plackett.training import Workers, seeded
 
+        Workers().agree(self._described_parameters())
+        self._check_kinds()
         objective, options = self._objective()
         self._workers = Workers(self.label_shards)
         check_positive("batch_size", self.batch_size)
@@ -276,9 +280,9 @@ class ExtremeClassifier(NeuralEstimator):
         inverse = inverse_propensity(level(labels)) if needs_propensity else None
         shift = None
         if inverse is not None and self.propensity != 0:
-            shift = torch.from_numpy(-float(self.propensity) * np.log(inverse)).float().to(device)
             shard = self._shard()
-            shift = shift[shard.first : shard.last]
+            of_shard = -float(self.propensity) * np.log(inverse[shard.first : shard.last])
+            shift = torch.from_numpy(of_shard).float().to(device)
         train = _Rows(self._scaled(rows), labels, weights, device)
         parts = {
             name: _Rows(self._scaled(x), y, np.ones(len(y.indptr) - 1), device) for name, (x, y) in evaluation.items()
@@ -367,13 +371,14 @@ class ExtremeClassifier(NeuralEstimator):
         """The k best labels of each row and their scores, best first, (rows, k) each."""
         torch = import_torch("predict_top")
         from plackett.networks import top_columns
+        from plackett.training.workers import losses_told
 
         k = check_positive("k", k)
         check_is_fitted(self, "networks_")
         if k > self.n_labels_:
             raise ValueError(f"k must be at most the number of labels, {self.n_labels_}, got {k}")
         labels, scores = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
-        with torch.no_grad():
+        with torch.no_grad(), losses_told():
             for block in self._blocks(X):
                 layers = [_output_layer(network, block) for network in self.networks_]
                 found, values = top_columns(layers, k, self.networks_[0].shard)
@@ -384,8 +389,10 @@ class ExtremeClassifier(NeuralEstimator):
     def predict(self, X: Any) -> npt.NDArray[np.float32]:
         """The scores of all labels, (rows, labels). For many labels `predict_top` needs far less memory."""
         torch = import_torch("predict")
+        from plackett.training.workers import losses_told
+
         parts = [np.zeros((0, getattr(self, "n_labels_", 0)), np.float32)]
-        with torch.no_grad():
+        with torch.no_grad(), losses_told():
             for block in self._blocks(X):
                 scores = torch.stack([network.scores(block) for network in self.networks_]).mean(0)
                 parts.append(scores.float().cpu().numpy())
@@ -411,7 +418,8 @@ class ExtremeClassifier(NeuralEstimator):
 
         Input "features", float32 (rows, features), dense; output "scores", float32 (rows, labels).
         """
-        if self._workers.shards > 1:
+        check_is_fitted(self, "networks_")
+        if self._is_sharded:
             raise ValueError("export_onnx needs the whole model in one process: save it, and load it without shards")
         self._export(path, lambda network, x: network.scores(x))
 
@@ -424,13 +432,13 @@ class ExtremeClassifier(NeuralEstimator):
         processes half of the labels to each.
         """
         check_is_fitted(self, "networks_")
-        if self._workers.shards == 1:
+        if not self._is_sharded:
             super().save(path)
             return
         from plackett.training.shards import write_together
 
-        name = self._workers.from_first(lambda: _beside(Path(path)))
-        write_together(name, self._tensors(), {}, self._shards(len(self.networks_)), self._workers)
+        name, tensors = self._workers.from_first(lambda: _beside(Path(path))), self._tensors()
+        write_together(name, tensors, {}, self._shards(tensors), self._workers)
         self._written = name
         try:
             self._workers.from_first(lambda: self._workers.is_first and super(ExtremeClassifier, self).save(path))
@@ -439,21 +447,35 @@ class ExtremeClassifier(NeuralEstimator):
             name.unlink(missing_ok=True)
 
     def _write_weights(self, path: Path) -> None:
-        if self._workers.shards == 1:
-            super()._write_weights(path)
-        else:
+        if self._is_sharded:
             self._written.rename(path)
+        else:
+            super()._write_weights(path)
 
-    def _shards(self, members: int) -> dict[str, Shard]:
-        if self._workers.shards == 1:
+    @property
+    def _is_sharded(self) -> bool:
+        return bool(self._workers.shards > 1)
+
+    def _shards(self, names: Iterable[str]) -> dict[str, Shard]:
+        if not self._is_sharded:
             return {}
-        return {f"{member}.output.{part}": self._shard() for member in range(members) for part in ("weight", "bias")}
+        held = ("output.weight", "output.bias")
+        return {name: self._shard() for name in names if name.partition(".")[2] in held}
 
-    def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], **parameters: Any) -> Self:
+        """Read a model that `save` wrote. With label_shards all processes call this together."""
         import_torch("ExtremeClassifier")
         from plackett.training import Workers
 
+        Workers(parameters.get("label_shards", 1))  # an error here, for it would be none of the file
+        return super().load(path, **parameters)
+
+    def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
+        from plackett.training import Workers
+
         self._workers = Workers(self.label_shards)
+        self.n_labels_ = check_positive("labels", field(state, "about", dict)["labels"])
         super()._load_state(folder, state)
 
     def _other_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -468,7 +490,6 @@ class ExtremeClassifier(NeuralEstimator):
         from plackett.networks import set_weights
         from plackett.training.checkpoints import under
 
-        self.n_labels_ = check_positive("labels", about["labels"])
         with torch.device("meta"):
             self.scaling_ = self._make_scaling(about["scaling"], about["features"])
         set_weights(self.scaling_, under("scaling", tensors))
@@ -489,11 +510,15 @@ def labels_of(Y: Any, rows: int) -> csr_array:
     if is_sparse(Y):
         matrix = _canonical(Y)
     else:
-        dense = np.asarray(Y)
+        dense = as_array("Y", Y)
         if dense.dtype.kind not in "biuf":
             raise ValueError(f"Y must hold numbers, got {dense.dtype}. Unknown label type")
         if dense.ndim != 2:
             raise ValueError(f"Y must have two dimensions, (rows, labels), got shape {dense.shape}")
+        if np.isinf(dense).any():
+            raise ValueError("Y must be finite or NaN, got infinity")
+        if dense.size and np.isnan(dense).all():
+            raise ValueError("Y must grade at least one label, got NaN alone")
         is_indicator = bool(((dense == 0) | (dense == 1)).all())  # then a row can have all labels, or none
         matrix = csr_array(dense) if is_indicator else _above_lowest(dense.astype(np.float64))
     if matrix.shape[0] != rows:
@@ -531,7 +556,7 @@ def level(Y: csr_array) -> csr_array:
 def _row_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.float64]:
     if sample_weight is None:
         return np.ones(rows)
-    weights = np.asarray(sample_weight, np.float64)
+    weights = as_numbers("sample_weight", sample_weight)
     if weights.shape != (rows,):
         raise ValueError(f"sample_weight must hold one value for each of the {rows} rows, got {weights.shape}")
     if not (np.isfinite(weights) & (weights >= 0.0)).all() or not weights.any():
@@ -671,20 +696,15 @@ class _WideLoss:
 
         columns, log_expected = self._sampler.draw(generator)  # type: ignore[union-attr]
         own = torch.from_numpy(labels.indices).to(columns.device)
-        used, places = torch.unique(torch.cat([own, columns]), return_inverse=True)
-        shard = network.shard
-        if shard.count > 1:
-            used = used[(used >= shard.first) & (used < shard.last)]
+        used, shard = torch.unique(torch.cat([own, columns])), network.shard
+        used = used[(used >= shard.first) & (used < shard.last)]
         weight = torch.nn.functional.embedding(used - shard.first, network.output.weight, sparse=True)
         bias = self._shifted(network.output.bias)[used - shard.first]
-        if shard.count > 1:
-            return self._sharded(  # type: ignore[misc]
-                hidden.float(), weight, bias, labels.indices, labels.offsets, shard, labels=labels.grades,
-                negatives=(columns, log_expected), held=used.cpu().numpy(), **common,
-            )  # fmt: skip
-        total: Tensor = self._linear(  # type: ignore[misc]
-            hidden.float(), weight, bias, places[: len(own)], labels.offsets, labels=labels.grades,
-            negatives=(places[len(own) :], log_expected), **common,
+        # Also for a single shard: of the gathered columns alone nobody could tell a row that has all labels from one
+        # whose sample happens to hold only labels that it has.
+        total: Tensor = self._sharded(  # type: ignore[misc]
+            hidden.float(), weight, bias, labels.indices, labels.offsets, shard, labels=labels.grades,
+            negatives=(columns, log_expected), held=used.cpu().numpy(), **common,
         )  # fmt: skip
         return total
 

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from plackett.arguments import check_fraction
 from plackett.boosted.objectives import LOSS_OBJECTIVES
 from plackett.data.stored import parse_array, regular_file
 from plackett.errors import DataError
+from plackett.estimators import parameters
 from plackett.estimators.base import BaseRanker, ListedRows, is_frame
+from plackett.estimators.saved import field
 from plackett.linear.features import scaled_features
 from plackett.linear.inference import Coordinates, covariance_of, finish, natural_coordinates
 from plackett.linear.objectives import LIKELIHOODS, Objective, make_likelihood
 from plackett.linear.solvers import SOLVERS, Problem, solve
-from plackett.linear.summary import CoefficientSummary, check_level
+from plackett.linear.summary import CoefficientSummary
 from plackett.lists import check_positive
 from plackett.metrics import get_metric
 
@@ -30,12 +33,31 @@ _MOST_FEATURES = 1000  # above it standard errors, which take a matrix of featur
 _PAPER_TOP, _PAPER_L2 = 10, 1.0  # of l-ListMLE
 _MARGIN = 0.1  # solvers go by other norms, in other coordinates
 
+_KINDS: dict[str, tuple[type, ...]] = {
+    "n_iter_": (int,),
+    "gradient_norm_": (int, float),
+    "converged_": (bool,),
+    "concave_": (bool,),
+    "loss_": (int, float),
+    "n_lists_": (int,),
+    "note_": (str,),
+    "evals_result_": (dict,),
+    "objective_value_": (int, float),
+    "restart_values_": (list,),
+}
+"""Of what is stored beside the coefficients."""
+
 
 class LinearModel(BaseRanker):
     """What linear rankers share: features without gaps, scores X @ coef_, models on disk."""
 
     coef_: Floats
     eval_metric: str | Sequence[str]
+    parameter_kinds: ClassVar[Mapping[str, parameters.Check]] = {
+        "standardise": parameters.flag,
+        "eval_metric": parameters.ranking_metrics,
+        "random_state": parameters.seed,
+    }
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -48,12 +70,6 @@ class LinearModel(BaseRanker):
             X = X.to_pandas()
         return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.float64)
 
-    def _training_rows(self, X: Any, y: Any, qid: Any, group: Any, sample_weight: Any) -> ListedRows:
-        rows = self._rows(X, y, qid, group, sample_weight, reset=True)
-        if len(rows.labels) < 2:
-            raise ValueError(f"X must hold at least two rows, got {len(rows.labels)}: 1 sample cannot be ranked")
-        return rows
-
     def predict(self, X: Any) -> Floats:
         """The scores of rows."""
         check_is_fitted(self, "coef_")
@@ -63,7 +79,7 @@ class LinearModel(BaseRanker):
 
     def _evaluate(self, parts: Sequence[tuple[str, ListedRows]], coef: Floats) -> dict[str, dict[str, float]]:
         """Every metric of every evaluation set."""
-        names = [self.eval_metric] if isinstance(self.eval_metric, str) else list(self.eval_metric)
+        names = parameters.metric_names("eval_metric", self.eval_metric)
         return {name: {metric: metric_of(metric, rows, rows.X @ coef) for metric in names} for name, rows in parts}
 
     def _read_array(self, path: Path, shape: tuple[int, ...]) -> Floats:
@@ -89,7 +105,7 @@ class LinearModel(BaseRanker):
         if not np.isfinite(self.coef_).all():
             raise DataError("coefficients that are not finite", file=str(folder), remedy="Write the model anew")
         for name in self._STATE:
-            setattr(self, name, state[name])
+            setattr(self, name, field(state, name, *_KINDS[name]))
 
 
 def metric_of(name: str, rows: ListedRows, scores: Floats) -> float:
@@ -128,6 +144,12 @@ class LinearRanker(LinearModel):
         covariance_, standard_errors_: the inverse of the observed information (with the prior's, if l2 > 0) and the
         roots of its diagonal; infinite where the data do not determine a coefficient, NaN where there are none.
     """
+
+    parameter_kinds: ClassVar[Mapping[str, parameters.Check]] = {
+        **LinearModel.parameter_kinds,
+        "inference": parameters.or_none(parameters.flag),
+        "objective_options": parameters.options,
+    }
 
     def __init__(
         self,
@@ -179,6 +201,7 @@ class LinearRanker(LinearModel):
             sample_weight: one per row, constant within a list.
             eval_set: RankingData, (X, y, qid) or a list of them, judged by `eval_metric` when the fit is done.
         """
+        self._check_kinds()
         l1, l2 = self._penalties()
         rows = self._training_rows(X, y, qid, group, sample_weight)
         evaluation = list(self._evaluation_rows(eval_set))
@@ -299,7 +322,9 @@ class LinearRanker(LinearModel):
     def summary(self, level: float = 0.95) -> CoefficientSummary:
         """Coefficients with standard errors, z, p values and confidence intervals; prints as a table."""
         errors = self.standard_errors_
-        return CoefficientSummary(self._names(), self.coef_, errors, check_level(level), self._summary_note())
+        return CoefficientSummary(
+            self._names(), self.coef_, errors, check_fraction("level", level), self._summary_note()
+        )
 
     def _summary_note(self) -> str:
         kind = "minus the log-likelihood" if self.objective in LIKELIHOODS else "the loss"

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from plackett.data.containers import rows_of_lists
 from plackett.errors import DataError
+from plackett.estimators import parameters
 from plackett.estimators.base import BaseRanker, ListedRows, is_frame
 from plackett.estimators.neural_base import NeuralEstimator, check_objective_options, import_torch
 from plackett.lists import IntArray, Lists, check_positive, make_lists, offsets_from_sizes
@@ -68,6 +69,14 @@ class NeuralRanker(NeuralEstimator, BaseRanker):
     """
 
     defaults_with_validation: ClassVar[dict[str, Any]] = {"early_stopping_rounds": 10}
+    parameter_kinds: ClassVar[Mapping[str, parameters.Check]] = {
+        **NeuralEstimator.parameter_kinds,
+        "objective": parameters.text,
+        "layer_norm": parameters.flag,
+        "residual": parameters.flag,
+        "attention_heads": check_positive,
+        "eval_metric": parameters.ranking_metrics,
+    }
 
     def __init__(
         self,
@@ -184,16 +193,17 @@ class NeuralRanker(NeuralEstimator, BaseRanker):
         import_torch("NeuralRanker")
         from plackett.losses import LOSSES, RankingLoss
         from plackett.networks import FeatureScaling
-        from plackett.training import seeded
+        from plackett.training import Workers, seeded
 
+        workers = Workers()
+        workers.agree(self._described_parameters())
+        self._check_kinds()
         if self.objective not in LOSSES:
             raise ValueError(f"objective must be one of {', '.join(LOSSES)}, got {self.objective!r}")
         function = LOSSES[self.objective].function
         loss = RankingLoss(self.objective, **check_objective_options(self.objective, function, self.objective_options))
         check_positive("batch_size", self.batch_size)
-        rows = self._rows(X, y, qid, group, sample_weight, reset=True)
-        if len(rows.labels) < 2:
-            raise ValueError(f"X must hold at least two rows, got {len(rows.labels)}: 1 sample cannot be ranked")
+        rows = self._training_rows(X, y, qid, group, sample_weight)
         train = _Listed.from_rows(rows, self._dense(rows.X))
         evaluation = {
             name: _Listed.from_rows(part, self._dense(part.X)) for name, part in self._evaluation_rows(eval_set)
@@ -229,6 +239,7 @@ class NeuralRanker(NeuralEstimator, BaseRanker):
             checkpoint_every=checkpoint_every,
             resume=resume,
             callbacks=callbacks,
+            workers=workers,
         )
         return self
 

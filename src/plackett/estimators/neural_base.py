@@ -8,15 +8,16 @@ import os
 import re
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from plackett.errors import DataError, MissingDependencyError
+from plackett.estimators import parameters
 from plackett.estimators.saved import SavedModel, field, hash_of
 from plackett.fingerprint import fingerprint
 from plackett.lists import check_positive
@@ -32,8 +33,9 @@ _WEIGHTS = "weights.safetensors"
 _SET_BY_TRAINING = {
     "scores", "labels", "indices", "offsets", "where", "weights", "reduction", "generator", "negatives",
 }  # fmt: skip
-# Parameters that do not change what is learned: a checkpoint may be taken up with others.
-_FREE_PARAMETERS = ("progress", "device", "compile", "n_jobs", "label_shards")
+# Parameters that do not change what is learned: processes may differ in them, and a checkpoint may be taken up with
+# others; also with another number of shards, but that is the same for all processes.
+_FREE_PARAMETERS = ("progress", "device", "compile", "n_jobs")
 
 
 def import_torch(what: str) -> Any:
@@ -65,6 +67,16 @@ class NeuralEstimator(SavedModel):
         networks_: the members; history_: a `plackett.training.History` with a row an epoch; best_epoch_: the epoch that
         was best on validation; learning_rate_: the rate that was chosen.
     """
+
+    parameter_kinds: ClassVar[Mapping[str, parameters.Check]] = {
+        "objective_options": parameters.options,
+        "optimizer_options": parameters.options,
+        "schedule": parameters.text,
+        "eval_metric": parameters.metric_names,
+        "precision": parameters.text,
+        "compile": parameters.flag,
+        "progress": parameters.flag,
+    }
 
     epochs: int
     optimizer: str
@@ -100,10 +112,7 @@ class NeuralEstimator(SavedModel):
 
     @property
     def _metrics(self) -> list[str]:
-        names = [self.eval_metric] if isinstance(self.eval_metric, str) else list(self.eval_metric)
-        if not names:
-            raise ValueError("eval_metric must name at least one metric, got none")
-        return names
+        return parameters.metric_names("eval_metric", self.eval_metric)
 
     def _device(self) -> torch.device:
         torch = import_torch(type(self).__name__)
@@ -112,7 +121,7 @@ class NeuralEstimator(SavedModel):
             return torch.device("cpu") if accelerator is None else torch.device(accelerator)
         try:
             device = torch.device(self.device)
-            torch.empty(0, device=device)  # that it is there
+            torch.empty(0, device=device).tolist()  # that it is there, and holds numbers
         except (RuntimeError, TypeError, AssertionError) as error:
             raise ValueError(f"device must be 'auto' or a device of torch, got {self.device!r}: {error}") from None
         return device
@@ -128,6 +137,14 @@ class NeuralEstimator(SavedModel):
         order = np.random.default_rng([self._seed, 1]).permutation(count)
         return np.sort(order[held:]), np.sort(order[:held])
 
+    def _described_parameters(self) -> dict[str, str]:
+        """The parameters that change what is learned. Functions are known by name: the next process moves them."""
+        return {
+            name: re.sub(r" at 0x[0-9a-f]+", "", str(value))
+            for name, value in self.get_params(deep=False).items()
+            if name not in _FREE_PARAMETERS
+        }
+
     def _train(
         self,
         make_task: Callable[[int], Any],
@@ -138,7 +155,7 @@ class NeuralEstimator(SavedModel):
         checkpoint_every: float,
         resume: bool,
         callbacks: Sequence[Any],
-        workers: Workers | None = None,
+        workers: Workers,
     ) -> None:
         from plackett.training import Settings, train_members
         from plackett.training.search import check_rates
@@ -161,11 +178,14 @@ class NeuralEstimator(SavedModel):
             progress=self.progress,
             optimizer_options=dict(self.optimizer_options or {}),
         )
-        parameters = {
-            name: re.sub(r" at 0x[0-9a-f]+", "", str(value))  # functions are known by name: the next process moves them
-            for name, value in self.get_params(deep=False).items()
-            if name not in _FREE_PARAMETERS
-        }
+        parameters = self._described_parameters()
+        parameters.pop("label_shards", None)
+        of = "" if checkpoint is None and workers.world == 1 else fingerprint([parameters, *data])
+        if not workers.all_have((of, checkpoint is None, resume)):
+            raise ValueError(
+                "X, labels, weights, eval_set, checkpoint and resume must be the same on all processes: each is given "
+                "all of the data, and takes its own share of every batch"
+            )
         trained = train_members(
             make_task,
             settings,
@@ -173,7 +193,7 @@ class NeuralEstimator(SavedModel):
             members=check_positive("ensemble", self.ensemble),
             folder=None if checkpoint is None else Path(checkpoint),
             every=checkpoint_every,
-            of="" if checkpoint is None else fingerprint([parameters, *data]),
+            of=of,
             resume=resume,
             callbacks=callbacks,
             workers=workers,
@@ -202,8 +222,13 @@ class NeuralEstimator(SavedModel):
     def _set_other_state(self, tensors: dict[str, Any], about: dict[str, Any]) -> None:
         """Read it back."""
 
-    def _shards(self, members: int) -> dict[str, Shard]:  # noqa: ARG002 (for those that have some)
-        """The tensors on disk of which this process holds some rows only."""
+    @property
+    def _is_sharded(self) -> bool:
+        """Whether this process holds some rows only of what `_shards` names."""
+        return False
+
+    def _shards(self, names: Iterable[str]) -> dict[str, Shard]:  # noqa: ARG002 (for those that have some)
+        """Those of the tensors on disk of which this process holds some rows only."""
         return {}
 
     def _tensors(self) -> dict[str, Any]:
@@ -220,10 +245,15 @@ class NeuralEstimator(SavedModel):
         write_tensors(path, self._tensors(), {})
 
     def _save_state(self, folder: Path) -> dict[str, Any]:
+        from plackett.training.shards import open_tensors
+
         _, about = self._other_state()
         self._write_weights(folder / _WEIGHTS)
+        with open_tensors(folder / _WEIGHTS) as stored:
+            checksum = stored.checksum
         return {
             "sha256": hash_of(folder / _WEIGHTS),
+            "checksum": checksum,  # in place of the hash for those who read a part of the file
             "members": len(self.networks_),
             "about": about,
             # NaN, of what could not be measured, is no JSON.
@@ -236,17 +266,13 @@ class NeuralEstimator(SavedModel):
         torch = import_torch(type(self).__name__)
         from plackett.networks import set_weights
         from plackett.training import History
-        from plackett.training.checkpoints import read_tensors, under
-        from plackett.training.shards import take
+        from plackett.training.checkpoints import under
+        from plackett.training.shards import open_tensors
 
         path = folder / _WEIGHTS
-        if not path.exists() or hash_of(path) != state["sha256"]:
-            raise DataError(
-                "the weights are not those that were saved: cut off, changed, or of another model",
-                file=str(path),
-                remedy="Write the model anew",
-            )
-        tensors, _ = read_tensors(path)
+        expected = {"checksum": state["checksum"]} if self._is_sharded else {"sha256": state["sha256"]}
+        with open_tensors(path, **expected) as stored:
+            tensors, _ = stored.read(self._shards(stored.names))
         device, about = self._device(), field(state, "about", dict)
         self.networks_ = []
         try:
@@ -257,7 +283,6 @@ class NeuralEstimator(SavedModel):
             if not 1 <= field(state, "members", int) <= len(tensors) or layers > len(tensors):
                 raise ValueError(f"{state['members']} networks of {layers} layers from {len(tensors)} tensors")
             self._set_other_state(tensors, about)
-            tensors = take(tensors, self._shards(state["members"]))
             for number in range(state["members"]):
                 with nullcontext() if self._is_own else torch.device("meta"):
                     network = self._make_network()

@@ -11,7 +11,7 @@ import secrets
 import shutil
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType
@@ -23,10 +23,12 @@ from sklearn.utils.validation import check_is_fitted
 
 import plackett
 from plackett.data.stored import parse_json, regular_file
-from plackett.errors import DataError
+from plackett.errors import DataError, PlackettError
+from plackett.estimators.parameters import Check
 
 _FORMAT = 1
 _LARGEST_DESCRIPTION = 1 << 26  # bytes: Python takes some twenty times as many for what they can say
+_REPLACED_AT_MOST = 20  # times, while a model is read
 DESCRIPTION = "plackett.json"
 _UNREADABLE = (
     LookupError, TypeError, ValueError, AttributeError, OSError, ArithmeticError, RuntimeError, MemoryError,
@@ -38,8 +40,14 @@ class SavedModel(BaseEstimator):
 
     defaults_with_validation: ClassVar[dict[str, Any]] = {}
     """Parameters that make sense where there are validation data: the command line sets them."""
+    parameter_kinds: ClassVar[Mapping[str, Check]] = {}
+    """What parameters may be, by name, where nothing else looks at them first."""
     not_saved: ClassVar[tuple[str, ...]] = ()
     """Parameters that are about the processes at hand, not about the model."""
+
+    def _check_kinds(self) -> None:
+        for name, check in self.parameter_kinds.items():
+            check(name, getattr(self, name))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as a folder: whole, or not at all."""
@@ -70,6 +78,17 @@ class SavedModel(BaseEstimator):
         Parameters that were functions or modules are not stored; give them again by name where they are needed.
         """
         folder = Path(path)
+        for _ in range(_REPLACED_AT_MOST):
+            before = _identity(folder)
+            try:
+                return cls._load(folder, parameters)
+            except DataError:
+                if _identity(folder) == before:
+                    raise
+        raise DataError("the model is replaced faster than it can be read", file=str(folder), remedy="Try again")
+
+    @classmethod
+    def _load(cls, folder: Path, parameters: dict[str, Any]) -> Self:
         description = read_description(folder)
         if description.get("format") != _FORMAT or description["class"] != cls.__name__:
             raise DataError(
@@ -89,7 +108,7 @@ class SavedModel(BaseEstimator):
                     raise ValueError(f"feature_names_in must hold {features} names")
                 model.feature_names_in_ = np.array(names, dtype=object)
             model._load_state(folder, field(description, "state", dict))
-        except DataError:
+        except PlackettError:
             raise
         except _UNREADABLE as error:
             raise DataError(f"not a readable model ({error})", file=str(folder)) from error
@@ -121,6 +140,15 @@ def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DataError(f"not a readable model ({error})", file=os.fspath(path)) from error
     return found
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Another one when another model has taken the name of the folder: numbers of files are used again, times not."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns
 
 
 def field(description: dict[str, Any], name: str, *kinds: type) -> Any:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from plackett.data.files import atomic_write
+from plackett.errors import DataError
 from plackett.experiments import EXPERIMENTS, get_experiment
-from plackett.experiments.framework import Experiment, Findings
+from plackett.experiments.framework import Experiment, Findings, findings_of
 from plackett.experiments.results import read_results
 from plackett.report import Reproduced
 from plackett.report.page import Column, Table, cell_text
@@ -50,13 +52,29 @@ def document(folder: Path, start: Path) -> str:
             continue
         experiment = get_experiment(name)
         about, results = read_results(stored)
-        findings = experiment.find(about["configuration"], results)
+        _check_kind(experiment, about, stored)
+        findings = findings_of(experiment, about["configuration"], results, stored)
         picture = place / f"{name}-full.png" if stored.with_suffix(".png").exists() else None
         sections.append(_section(experiment, about, findings, picture))
         held = sum(claim.holds for claim in findings.claims)
         counted = f"{held} of {len(findings.claims)}" if findings.claims else "none is made"
         index.append(f"| [{experiment.title}](#{name}): {experiment.paper} | {counted} |")
     return "\n".join([_INTRODUCTION.format(folder=f"docs/{place}", index="\n".join(index)), *sections])
+
+
+def _check_kind(experiment: Experiment, about: dict[str, Any], file: Path) -> None:
+    """Results are those of the experiment at full scale, as it is declared today."""
+    expected = {
+        "experiment": experiment.name,
+        "scale": "full",
+        "configuration": json.loads(json.dumps(experiment.configurations["full"])),
+        "data": {name: bool(about["data"].get(name)) for name in experiment.data},
+    }
+    for name, value in expected.items():
+        if about[name] != value:
+            raise DataError(
+                f"the {name} is not that of {experiment.name}", file=str(file), remedy="Run the experiment again"
+            )
 
 
 def _section(experiment: Experiment, about: dict[str, Any], findings: Findings, picture: Path | None) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from plackett.data.files import atomic_write
+from plackett.data.stored import parse_json, regular_file
 from plackett.errors import DataError
 from plackett.experiments.datasets import DataFolder
 from plackett.progress import progress_bar
@@ -84,6 +85,26 @@ class Experiment:
     inherit: Callable[[Cell, Results], Mapping[str, Any]] = _nothing
 
 
+def findings_of(
+    experiment: Experiment, configuration: Mapping[str, Any], results: Results, file: str | os.PathLike[str]
+) -> Findings:
+    """What results that were read from files amount to; they may be those of something else."""
+    try:
+        return experiment.find(configuration, results)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        StopIteration,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise DataError(
+            f"not results of {experiment.name} ({type(error).__name__}: {error})", file=os.fspath(file)
+        ) from error
+
+
 class CellStore:
     """Results of cells on disk, a file each, under a folder for the experiment and its configuration."""
 
@@ -99,13 +120,18 @@ class CellStore:
         return self.folder / f"{''.join(c if c.isalnum() else '_' for c in readable)[:80]}-{mark}.json"
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
+        path = self._path(cell)
         try:
-            kept = json.loads(self._path(cell).read_text())
+            kept = parse_json(regular_file(path).read_bytes(), finite=False)
+            if not isinstance(kept, dict) or not isinstance(kept.get("result"), dict):
+                raise ValueError("there is none in it")
+            if kept.get("cell") != json.loads(json.dumps(cell)):
+                raise ValueError("it is that of another cell")
         except FileNotFoundError:
             return None
         except ValueError as error:
             raise DataError(
-                f"not a readable result ({error})", file=str(self._path(cell)), remedy="Delete it to compute it again"
+                f"not a readable result ({error})", file=str(path), remedy="Delete it to compute it again"
             ) from error
         found: dict[str, Any] = kept["result"]
         return found

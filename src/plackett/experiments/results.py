@@ -6,10 +6,12 @@ import csv
 import io
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from plackett.data.files import atomic_write
+from plackett.data.stored import parse_json, regular_file
 from plackett.environment import versions
 from plackett.errors import DataError
 from plackett.experiments.datasets import DataFolder
@@ -18,6 +20,8 @@ from plackett.report import reproduction_page, reproduction_table
 from plackett.report.page import Page, Section, Table, draw_picture, render_page
 
 _ENVIRONMENT = ("platform", "threads")  # of the machine, not of the result
+_KINDS = {"experiment": str, "scale": str, "command": str, "configuration": dict, "data": dict, "cells": list}
+_MARKUP = frozenset("<>[]|&`\\")
 
 
 def write_results(
@@ -52,10 +56,39 @@ def write_results(
 def read_results(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Results]:
     """What `write_results` wrote: all that is known about the run, and the results of its cells."""
     try:
-        about = json.loads(Path(path).read_text())
+        about = parse_json(regular_file(Path(path)).read_bytes(), finite=False)
+        _check(about)
         return about, [(cell, result) for cell, result in about["cells"]]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"not a file of results ({error})", file=str(path)) from error
+
+
+def _check(about: Any) -> None:
+    """Kinds of values, and that no text can be taken for markup of a document."""
+    if not isinstance(about, dict):
+        raise ValueError("it holds no names with values")
+    for name, kind in _KINDS.items():
+        if not isinstance(about[name], kind):
+            raise ValueError(f"{name} must be {kind.__name__}, got {type(about[name]).__name__}")
+    if not about["command"].isprintable():
+        raise ValueError("the command must be printable")
+    for pair in about["cells"]:
+        if not (isinstance(pair, list) and [type(part) for part in pair] == [dict, dict]):
+            raise ValueError("cells must hold pairs of a cell and its result")
+    for text in _texts(about["cells"]):
+        if not text.isprintable() or _MARKUP.intersection(text):
+            raise ValueError(f"cells must hold plain texts, got {text[:40]!r}")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from value
+        yield from _texts(list(value.values()))
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part)
 
 
 def _json(about: dict[str, Any]) -> str:
@@ -84,7 +117,9 @@ def _page(experiment: Experiment, about: dict[str, Any], findings: Findings) -> 
         ["claim", "holds here", "evidence"],
         [[claim.text, "yes" if claim.holds else "no", claim.evidence] for claim in findings.claims],
     )
-    compared = reproduction_table(findings.compared_columns, findings.compared) if findings.compared else None
+    compared = (
+        reproduction_table(findings.compared_columns, findings.compared, form=".4g") if findings.compared else None
+    )
     remarks = [Section("Where it differs from the paper, and why", text="\n\n".join(findings.remarks))]
     sections = [
         *([Section("Claims", [claims])] if findings.claims else []),

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import as_array
 from plackett.errors import AccuracyWarning
 from plackett.likelihood.kernel import DERIVATIVES, LARGEST_SCORE, NO_CUTOFF, VALUE, partition_lists
 from plackett.likelihood.midpoint import midpoint_log_likelihood
@@ -69,7 +70,7 @@ def as_floats(name: str, values: Any) -> FloatArray:
         raise TypeError(f"{name} must be a NumPy array like the other arguments, got a torch tensor")
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(f"{name} must not be a masked array, whose mask would be lost: pass the mask as where=")
-    array = np.asarray(values)
+    array = as_array(name, values)
     if array.dtype not in DEFAULT_TOL:
         if array.dtype.kind not in "biuf":
             raise ValueError(f"{name} must be real numbers, got an array of {array.dtype}")

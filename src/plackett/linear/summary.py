@@ -11,12 +11,6 @@ from scipy.special import ndtr, ndtri
 from plackett.linear.features import Floats
 
 
-def check_level(level: float) -> float:
-    if not isinstance(level, int | float | np.number) or not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a number between 0 and 1, got {level!r}")
-    return float(level)
-
-
 @dataclass(frozen=True, eq=False)
 class CoefficientSummary:
     """One entry a feature in every column; prints as a table.

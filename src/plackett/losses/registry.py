@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from plackett.arguments import check_kind
 from plackett.losses import listwise, pairwise
 
 
@@ -46,6 +47,7 @@ LOSSES: dict[str, LossInfo] = {
 
 def get_loss(name: str) -> Callable[..., Tensor]:
     """The loss function of that name."""
+    check_kind("loss", name, str)
     if name not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {name!r}")
     return LOSSES[name].function

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from plackett.arguments import check_fraction
 from plackett.likelihood.partition import as_floats
 from plackett.metrics.lists import FloatArray, check_choice, to_numpy
 
@@ -108,11 +109,6 @@ def _values(name: str, values: Any) -> FloatArray:
     return array
 
 
-def _check_fraction(name: str, value: Any) -> None:
-    if not isinstance(value, int | float | np.number) or not 0.0 < value < 1.0:
-        raise ValueError(f"{name} must be a number between 0 and 1, got {value!r}")
-
-
 def confidence_interval(
     values: Any,
     *,
@@ -132,7 +128,7 @@ def confidence_interval(
     True
     """
     check_choice("method", method, METHODS)
-    _check_fraction("confidence", confidence)
+    check_fraction("confidence", confidence)
     if isinstance(resamples, bool) or not isinstance(resamples, int | np.integer) or resamples < 1:
         raise ValueError(f"resamples must be a whole number of at least 1, got {resamples!r}")
     x = _values("values", values)
@@ -198,7 +194,7 @@ def correct(p_values: Any, correction: str = "holm") -> FloatArray:
     [0.03, 0.06, 0.06]
     """
     check_choice("correction", correction, CORRECTIONS)
-    p = np.asarray(p_values, np.float64)
+    p = as_floats("p_values", to_numpy(p_values)).astype(np.float64, copy=False)
     n, order = len(p), np.argsort(p)
     rank = np.arange(1, n + 1)
     adjusted = np.empty(n)

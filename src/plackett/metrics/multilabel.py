@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
+from plackett.arguments import as_array, as_numbers
 from plackett.lists import IntArray, check_offsets, whole_numbers
 from plackett.metrics.lists import (
     REDUCTIONS,
@@ -44,6 +45,10 @@ PROPENSITY_PRESETS: dict[str, tuple[float, float]] = {
     "Amazon-3M": (0.6, 2.6),
 }
 """(A, B) of Jain et al. (2016) by data set, as the extreme classification repository has them."""
+
+# A file may declare any number of labels: an array of them must not take far more memory than those there are.
+_MOST_LABELS = 1 << 24
+_LABELS_PER_ENTRY = 50
 
 _COST_PER_ENTRY = 5
 _COST_PER_ROW = 200
@@ -87,7 +92,7 @@ def _labels_of(Y: Any, name: str = "Y") -> _Labels:
         return _Labels(indices, offsets, int(indices.max(initial=-1)) + 1, is_open=True)
     matrix = to_numpy(Y)
     if not issparse(matrix):
-        matrix = np.asarray(matrix)
+        matrix = as_array(name, matrix)
     if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
         raise ValueError(
             f"{name} must be a matrix of numbers or a pair (indices, offsets), got {matrix.ndim} dimensions of "
@@ -107,7 +112,7 @@ def _top_of(scores: Any, labels: _Labels, k: int) -> IntArray:
     rows = len(labels.offsets) - 1
     scores = to_numpy(scores)
     if not issparse(scores):
-        scores = np.asarray(scores)
+        scores = as_array("scores", scores)
     if scores.ndim != 2 or scores.shape[0] != rows or scores.dtype.kind not in "iuf":
         raise ValueError(
             f"scores must be numbers in two dimensions, a row for each of the {rows} rows of Y, got {scores.dtype} of "
@@ -141,7 +146,7 @@ def _top_of(scores: Any, labels: _Labels, k: int) -> IntArray:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """Of each row: what was achieved, the best possible, the number of labels. Of each label: whether it was found."""
+    """Of each row: what was achieved, the best possible, how many labels it has. Of each of these: was it found."""
 
     achieved: FloatArray
     best: FloatArray
@@ -153,17 +158,22 @@ class _Outcome:
         return self.sizes > 0
 
 
+_UNIT = np.empty(0)
+"""Weights of labels that all weigh 1."""
+
+
 def _score(scores: Any, labels: _Labels, weights: FloatArray, discounts: FloatArray) -> _Outcome:
     top = _top_of(scores, labels, len(discounts))
-    if labels.is_open:  # columns may be named that no row has; what they weigh is of no importance
-        weights = np.pad(weights, (0, max(0, int(top.max(initial=-1)) + 1 - len(weights))))
+    count = labels.count
+    if labels.is_open:  # columns may be named that no row has
+        count = max(count, int(top.max(initial=-1)) + 1)
     rows = len(labels.offsets) - 1
-    achieved, best, found = np.empty(rows), np.empty(rows), np.zeros(len(weights), np.bool_)
+    achieved, best, found = np.empty(rows), np.empty(rows), np.zeros(len(labels.indices), np.bool_)
 
     def call(first: int, last: int) -> int:
         return int(
             score_rows(
-                first, last, top, labels.indices, labels.offsets, weights, discounts, achieved, best, found
+                first, last, top, labels.indices, labels.offsets, count, weights, discounts, achieved, best, found
             )
         )  # fmt: skip
 
@@ -192,7 +202,7 @@ def multilabel_precision(
     0.75
     """
     places, labels = _places(k), _labels_of(Y)
-    outcome = _score(scores, labels, np.ones(labels.count), np.ones(places))
+    outcome = _score(scores, labels, _UNIT, np.ones(places))
     return reduce_values(outcome.achieved / places, outcome.defined, empty, None, reduction)
 
 
@@ -201,14 +211,14 @@ def multilabel_recall(
 ) -> float | FloatArray:
     """Labels of the row among its first k places, over all labels of the row."""
     places, labels = _places(k), _labels_of(Y)
-    outcome = _score(scores, labels, np.ones(labels.count), np.ones(places))
+    outcome = _score(scores, labels, _UNIT, np.ones(places))
     return reduce_values(outcome.achieved / np.maximum(outcome.sizes, 1), outcome.defined, empty, None, reduction)
 
 
 def multilabel_ndcg(scores: Any, Y: Any, *, k: int = 5, empty: Any = 0, reduction: str = "mean") -> float | FloatArray:
     """nDCG@k: sum of 1 / log2(1 + place) over the row's labels in the first k places, over the best possible."""
     places, labels = _places(k), _labels_of(Y)
-    outcome = _score(scores, labels, np.ones(labels.count), discounts_of(places))
+    outcome = _score(scores, labels, _UNIT, discounts_of(places))
     return reduce_values(_ratio(outcome), outcome.defined, empty, None, reduction)
 
 
@@ -222,7 +232,7 @@ def _propensity_scored(
     check_choice("normalisation", normalisation, ("sums", "rows"))
     check_choice("reduction", reduction, REDUCTIONS)
     places, labels = _places(k), _labels_of(Y)
-    weights = np.ascontiguousarray(to_numpy(inverse), np.float64)
+    weights = np.ascontiguousarray(as_numbers("inverse_propensity", to_numpy(inverse)))
     if weights.ndim != 1 or not labels.admits(len(weights)):
         raise ValueError(
             f"inverse_propensity must hold a number for each of the {labels.count} labels, got shape {weights.shape}"
@@ -289,9 +299,9 @@ def coverage(scores: Any, Y: Any, *, k: int = 5) -> float:
     NaN if Y has no labels.
     """
     places, labels = _places(k), _labels_of(Y)
-    outcome = _score(scores, labels, np.ones(labels.count), np.ones(places))
+    outcome = _score(scores, labels, _UNIT, np.ones(places))
     occurring = len(np.unique(labels.indices))
-    return float(outcome.found.sum() / occurring) if occurring else float("nan")
+    return len(np.unique(labels.indices[outcome.found])) / occurring if occurring else float("nan")
 
 
 def inverse_propensity(
@@ -322,6 +332,11 @@ def inverse_propensity(
     rows = len(labels.offsets) - 1
     if rows < 3:
         raise ValueError(f"Y must have at least 3 rows, of fewer the model makes no propensities, got {rows}")
+    if labels.count > max(_MOST_LABELS, _LABELS_PER_ENTRY * len(labels.indices)):
+        raise ValueError(
+            f"Y has {labels.count:,} columns and {len(labels.indices):,} labels in them: too many columns for an array "
+            "of their propensities"
+        )
     counts = np.bincount(labels.indices, minlength=labels.count)
     scale = (np.log(rows) - 1.0) * (b + 1.0) ** a
     return np.asarray(1.0 + scale * (counts + b) ** -a)

@@ -36,33 +36,46 @@ def _is_in(value, values):
     return found
 
 
-@kernel
-def score_rows(first, last, top, labels, offsets, weights, discounts, achieved, best, found):
-    """What the columns in `top` achieve in each row, the best that any could, and which labels were found.
+@inner
+def _position(value, values):
+    """Of a value among others, or -1."""
+    position = -1
+    for i in range(values.size):
+        position = i if values[i] == value else position
+    return position
 
+
+@kernel
+def score_rows(first, last, top, labels, offsets, count, weights, discounts, achieved, best, found):
+    """What the columns in `top` achieve in each row, the best that any could, and which of its labels were found.
+
+    count      of labels; no array is as long, for a file may declare any number
+    weights    of the labels, or none: each weighs 1
     achieved   sum over the places of discount x weight of the label there, if the row has it
     best       the same for the row's labels in descending order of weight
-    found      marks labels; threads may set the same mark, to the same value
+    found      marks entries of `labels`
     Returns a row whose `top` has a column twice or one that does not exist, or -1.
     """
     longest = longest_of(offsets, first, last)
     order, keys, spare_keys, spare_order = room_to_rank(longest)
-    own_weights = np.empty(longest)
+    own_weights = np.ones(longest)
     places = discounts.size
     for b in range(first, last):
         own = labels[offsets[b] : offsets[b + 1]]
+        if weights.size > 0:
+            for i in range(own.size):
+                own_weights[i] = weights[own[i]]
         achieved[b], best[b] = 0.0, 0.0
         for place in range(places):
             column = top[b, place]
             if column < 0:
                 break
-            if column >= weights.size or _is_in(column, top[b, :place]):
+            if column >= count or _is_in(column, top[b, :place]):
                 return b
-            if _is_in(column, own):
-                achieved[b] += discounts[place] * weights[column]
-                found[column] = True
-        for i in range(own.size):
-            own_weights[i] = weights[own[i]]
+            position = _position(column, own)
+            if position >= 0:
+                achieved[b] += discounts[place] * own_weights[position]
+                found[offsets[b] + position] = True
         top_places(own_weights[: own.size], min(places, own.size), order, keys, spare_keys, spare_order)
         for place in range(min(places, own.size)):
             best[b] += discounts[place] * own_weights[order[place]]

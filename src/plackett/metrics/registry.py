@@ -50,7 +50,7 @@ def get_metric(name: str, *, multilabel: bool = False, **options: Any) -> Callab
     0.5
     """
     known = MULTILABEL_METRICS if multilabel else METRICS
-    match = re.fullmatch(r"([a-z-]+)(?:@([1-9][0-9]*))?", name)
+    match = re.fullmatch(r"([a-z-]+)(?:@([1-9][0-9]*))?", name) if isinstance(name, str) else None
     info = known.get(match[1]) if match else None
     if match is None or info is None or (match[2] and not info.takes_k):
         forms = ", ".join(f"{key}@k" if multilabel else f"{key}[@k]" if x.takes_k else key for key, x in known.items())

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from plackett.arguments import check_kind
 from plackett.lists import check_positive
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -57,6 +58,7 @@ def make_hidden(
     residual: bool = False,
 ) -> nn.Sequential:
     """Hidden layers of these sizes."""
+    check_kind("activation", activation, str)
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
     check_share("dropout", dropout)

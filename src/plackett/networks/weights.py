@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 def set_weights(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give a module these tensors, if they are all that it has, in shape and type."""
+    """Give a module these tensors, if they are all that it has, in shape and type. They become its own."""
     own = module.state_dict()
     wanted = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in own.items()}
     found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
@@ -20,5 +20,4 @@ def set_weights(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         name = next(name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name))
         raise ValueError(f"tensor {name[:80]!r} must be {wanted.get(name)}, got {found.get(name)}")
     is_meta = any(tensor.is_meta for tensor in own.values())
-    # Copies, for the tensors may be the file itself, mapped into memory.
-    module.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=is_meta)
+    module.load_state_dict(dict(tensors), assign=is_meta)

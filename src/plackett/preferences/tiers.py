@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import as_numbers, check_kind
 from plackett.data import Ballots
 from plackett.lists import IntArray, offsets_from_sizes
 from plackett.preferences.closure import pairs_inside_tiers
@@ -173,14 +174,17 @@ def ballots_from_tiers(results: GraphTiers | Iterable[GraphTiers], *, weights: A
     >>> ballots.items, ballots.labels, ballots.names
     (array([0, 1, 2, 2, 0]), array([1., 0., 0., 1., 0.]), ['a', 'b', 'c'])
     """
+    check_kind("results", results, GraphTiers, Iterable)
     voters = [results] if isinstance(results, GraphTiers) else list(results)
+    for voter in voters:
+        check_kind("results", voter, GraphTiers)
     number: dict[Hashable, int] = {}
     items = [np.array([number.setdefault(name, len(number)) for name in voter.names], np.int64) for voter in voters]
     kept = [~np.isnan(voter.labels) for voter in voters]
     names = [str(name) for name in number]
     if len(set(names)) < len(names):
         raise ValueError("results must have names that differ as text, got names of different kinds that do not")
-    times = np.ones(len(voters)) if weights is None else np.asarray(weights, np.float64)
+    times = np.ones(len(voters)) if weights is None else as_numbers("weights", weights)
     if times.shape != (len(voters),):
         raise ValueError(f"weights must hold one number for each of the {len(voters)} results, got shape {times.shape}")
     return Ballots(

@@ -4,6 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from plackett.data.description import Bars, Description
+from plackett.report.terminal import shown
 
 _WIDTH = 32
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -25,16 +26,18 @@ def _histogram(title: str, bars: Bars) -> Table:
     table.add_column(min_width=_WIDTH)
     total, most = sum(count for _, count in bars), max((count for _, count in bars), default=0)
     for name, count in bars:
-        table.add_row(name, f"{count:,}", f"{count / max(1, total):.1%}", text_bar(count / max(1, most)))
+        table.add_row(shown(name), f"{count:,}", f"{count / max(1, total):.1%}", text_bar(count / max(1, most)))
     return table
 
 
 def description_table(description: Description, title: str) -> RenderableType:
-    facts = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 1))
+    facts = Table(title=shown(title), title_justify="left", show_header=False, box=None, padding=(0, 1))
     facts.add_column()
     facts.add_column(justify="left")
     for name, value in description.facts.items():
-        facts.add_row(name, value if isinstance(value, str) else f"{value:,g}" if value < 1e6 else f"{int(value):,}")
+        facts.add_row(
+            name, shown(value) if isinstance(value, str) else f"{value:,g}" if value < 1e6 else f"{int(value):,}"
+        )
     parts: list[RenderableType] = [facts]
     for name, bars in description.histograms.items():
         parts += ["", _histogram(name, bars)]

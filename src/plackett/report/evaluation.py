@@ -6,6 +6,7 @@ from rich.table import Table
 
 from plackett.evaluation import Result
 from plackett.metrics.comparison import Comparisons
+from plackett.report.terminal import shown
 
 
 def result_table(results: Sequence[Result], confidence: float) -> Table:
@@ -18,7 +19,7 @@ def result_table(results: Sequence[Result], confidence: float) -> Table:
         table.add_column(name, justify="right")
     for result in results:
         low, high = result.interval
-        names = [result.metric, *([result.system] if several else [])]
+        names = [shown(name) for name in (result.metric, *([result.system] if several else []))]
         skipped = len(result.values) - result.lists
         interval = f"{low:.4f} - {high:.4f}" if low == low else "-"
         table.add_row(*names, f"{result.value:.4f}", interval, f"{result.lists:,}", f"{skipped:,}")
@@ -37,7 +38,6 @@ def comparison_table(comparisons: Mapping[str, Comparisons]) -> Table:
         for pair in pairs:
             low, high = pair.interval
             tests = f"{pair.t_test:.3g}", f"{pair.wilcoxon:.3g}"
-            table.add_row(
-                metric, pair.first, pair.second, f"{pair.difference:+.4f}", f"{low:+.4f} - {high:+.4f}", *tests
-            )
+            names = map(shown, (metric, pair.first, pair.second))
+            table.add_row(*names, f"{pair.difference:+.4f}", f"{low:+.4f} - {high:+.4f}", *tests)
     return table

@@ -8,6 +8,8 @@ from typing import Any
 from rich.table import Table
 
 from plackett.errors import MissingDependencyError
+from plackett.report.page.picture import plain
+from plackett.report.terminal import shown
 
 _SHOWN = 12
 _NOT_MEASURED = ("member", "learning_rate", "epoch", "rate", "seconds")
@@ -17,10 +19,10 @@ def history_table(history: Any, rows: int = _SHOWN) -> Table:
     """A row an epoch; of long histories the last ones and evenly spaced ones before."""
     table = Table(title=f"{len(history)} epochs")
     for column in history.columns:
-        table.add_column(column, justify="right")
+        table.add_column(shown(column), justify="right")
     count = len(history)
-    shown = sorted({round(i * (count - 1) / max(1, rows - 1)) for i in range(rows)}) if count > rows else range(count)
-    for number in shown:
+    kept = sorted({round(i * (count - 1) / max(1, rows - 1)) for i in range(rows)}) if count > rows else range(count)
+    for number in kept:
         row = history.rows[number]
         table.add_row(*(_text(column, row.get(column)) for column in history.columns))
     return table
@@ -59,10 +61,10 @@ def plot_history(history: Any, path: str | os.PathLike[str]) -> None:
     axes = figure.subplots(1 + bool(metrics), 1, sharex=True, squeeze=False)[:, 0]
     for name, rows in runs.items():
         epochs = [row["epoch"] for row in rows]
-        axes[0].plot(epochs, [row["loss"] for row in rows], label=name or None)
+        axes[0].plot(epochs, [row["loss"] for row in rows], label=plain(name) or None)
         for metric in metrics:
             label = ", ".join(part for part in (metric, name) if part)
-            axes[-1].plot(epochs, [row[metric] for row in rows], label=label)
+            axes[-1].plot(epochs, [row[metric] for row in rows], label=plain(label))
     axes[0].set_ylabel("training loss")
     if metrics:
         axes[-1].set_ylabel("validation")

@@ -8,7 +8,7 @@ from plackett.report.terminal import shown
 
 def worth_table(summary: WorthSummary, title: str | None = None) -> Table:
     """A row an item, best first, with intervals for its worth and its rank; below it how the model fits."""
-    table = Table(title=title, caption=shown(summary.fit()))
+    table = Table(title=None if title is None else shown(title), caption=shown(summary.fit()))
     for name in summary.header():
         table.add_column(name, justify="left" if name == "item" else "right", no_wrap=name != "item")
     for row in summary:

@@ -6,20 +6,19 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from plackett.data.files import atomic_path
-from plackett.data.stored import parse_json
 from plackett.errors import DataError
 from plackett.losses.sharded import Shard
-from plackett.training.shards import KEY, check_parts, checksum, take, write_together
+from plackett.training.shards import KEY, checksum, contents, open_tensors, write_together
 from plackett.training.workers import Workers
 
 _VERSION = 1
@@ -39,30 +38,16 @@ def write_tensors(path: str | os.PathLike[str], tensors: Tensors, about: dict[st
         seen.add(storage)
     text = json.dumps(about)
     with atomic_path(path) as temporary:
-        save_file(own, temporary, {KEY: json.dumps({"sha256": checksum(own, text, {}), "about": text})})
+        total = checksum(own, text, {}, lambda name: [contents(own[name])])
+        save_file(own, temporary, {KEY: json.dumps({"sha256": total, "about": text})})
 
 
 def read_tensors(
     path: str | os.PathLike[str], shards: Mapping[str, Shard] | None = None
 ) -> tuple[Tensors, dict[str, Any]]:
     """What `write_tensors` or `write_together` wrote; of tensors in shards the rows held here."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            stored = parse_json((file.metadata() or {})[KEY])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
-        parts = stored.get("parts", {})
-        if stored["sha256"] != checksum(tensors, stored["about"], parts):
-            raise ValueError("its checksum differs")
-        check_parts(tensors, parts, shards or {})
-        tensors = take(tensors, shards or {})
-        about = parse_json(stored["about"], finite=False)  # a measure may be NaN
-        if not isinstance(about, dict):
-            raise ValueError("it describes nothing")
-    except FileNotFoundError:
-        raise DataError("there is no such file", file=os.fspath(path)) from None
-    except (SafetensorError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, OSError) as error:
-        raise DataError(f"not a readable file of tensors ({error})", file=os.fspath(path)) from error
-    return tensors, about
+    with open_tensors(path) as stored:
+        return stored.read(shards or {})
 
 
 def under(prefix: str, tensors: Tensors) -> Tensors:
@@ -148,24 +133,29 @@ class Checkpoint:
             return tensors, about
         if failure is not None:
             raise DataError(
-                str(failure), file=str(self.path), remedy="Delete it, or say resume=False, to begin anew"
+                _problem(failure), file=str(failure.file), remedy="Delete it, or say resume=False, to begin anew"
             ) from failure
         return None
 
     def _read(self, path: Path, shards: Mapping[str, Shard]) -> tuple[Tensors, dict[str, Any]] | None:
         """What is in a file, None without it. If one process cannot read its part, none takes it."""
-        found, problem = None, None
-        try:
-            found = read_tensors(path, shards) if path.exists() else None
-        except DataError as error:
-            problem = str(error)
-        answers = self._workers.gather(lambda: (problem, found is None and problem is None))
-        if len({is_missing for _, is_missing in answers}) > 1:
+        found: list[tuple[Tensors, dict[str, Any]]] = []
+
+        def read() -> str | None:
+            """What is damaged. Other errors, such as of memory, say nothing of the file, and end all processes."""
+            try:
+                found.append(read_tensors(path, shards))
+            except DataError as error:
+                return _problem(error)
+            return None
+
+        answers = self._workers.gather(lambda: (path.exists(), read() if path.exists() else None))
+        if len({exists for exists, _ in answers}) > 1:
             raise ValueError(f"checkpoint must be in a folder that all processes share, got {path}, which some lack")
-        problems = [problem for problem, _ in answers if problem is not None]
+        problems = [problem for _, problem in answers if problem is not None]
         if problems:
             raise DataError(problems[0], file=str(path))
-        return found
+        return found[0] if found else None
 
     def save(self, tensors: Tensors, about: dict[str, Any], shards: Mapping[str, Shard] | None = None) -> None:
         """Keep this state. The one before it stays beside it; neither moves before the new one is on disk."""
@@ -188,3 +178,40 @@ class Checkpoint:
         """Begin anew."""
         for path in (self.path, self._before, self._next):
             path.unlink(missing_ok=True)
+
+
+def _problem(error: DataError) -> str:
+    """What an error says of a file, without the name of the file."""
+    return str(error).removeprefix(f"{error.file}: ")
+
+
+@contextmanager
+def reserved(folder: Path, workers: Workers) -> Iterator[None]:
+    """Keep other trainings out of a folder. The first process does so for all that train together."""
+    with ExitStack() as stack:
+        workers.from_first(lambda: stack.enter_context(_locked(folder)) if workers.is_first else None)
+        yield
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Locked until the process ends, however it does. Where there are no locks nothing is kept out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:  # Windows has none
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(
+                "another training writes to this folder", file=str(folder), remedy="End it, or name another folder"
+            ) from None
+        except OSError:  # a file system without them
+            pass
+        yield
+    finally:
+        os.close(handle)

@@ -174,6 +174,7 @@ class _Training:
     def save(self) -> None:
         if self.checkpoint is None:
             return
+        self.workers.spread(self.task.network.buffers())
         tensors = with_prefix("network", self.task.network.state_dict()) | with_prefix("best", self.best_weights)
         numbers = []
         for number, optimiser in enumerate(self.optimisers):
@@ -207,8 +208,19 @@ class _Training:
             except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
                 file = "" if self.checkpoint is None else str(self.checkpoint.path)
                 raise DataError(f"not a checkpoint of this training ({error})", file=file) from error
-        at = -1.0 if found is None else self.position.epoch + 1e-9 * self.position.step
-        self.workers.agree(at, "the checkpoint, on a file system that all share,")
+        at = "none" if found is None else f"one of epoch {self.position.epoch + 1}, step {self.position.step + 1}"
+        self.workers.agree({"the checkpoint, on a file system that all share,": at})
+
+    def begin_alike(self) -> None:
+        """Begin as the first process does: a module of the user's may have other weights on each."""
+        network = self.task.network
+        sharded = sharded_weights(network)
+        named = [*network.named_parameters(), *network.named_buffers()]
+        alike = {name: tensor for name, tensor in named if name not in sharded}
+        layers = tuple((name, tensor.shape, tensor.dtype) for name, tensor in alike.items())
+        if not self.workers.all_have(layers):
+            raise ValueError("the network must have the same layers on all processes, got others")
+        self.workers.spread(alike.values())
 
     def _set(self, tensors: Tensors, about: dict[str, Any]) -> None:
         set_weights(self.task.network, under("network", tensors))
@@ -253,7 +265,8 @@ class _Training:
                 self.scaler.scale(total / weight).backward()
         if weight > 0 and (total.requires_grad or workers.count > 1):
             workers.add_gradients(self.task.network)
-            self._move()
+            if any(parameter.grad is not None for parameter in self.task.network.parameters()):
+                self._move()
         position.total += value
         position.weight += weight
         position.step += 1
@@ -272,6 +285,8 @@ class _Training:
     def finish_epoch(self, seconds: float) -> None:
         """Measure, note it, and keep the weights if they are the best so far."""
         settings, position = self.settings, self.position
+        # Such as the running means of batch normalisation, which each process takes over its own share.
+        self.workers.spread(self.task.network.buffers())
         self.task.network.eval()
         measured = self.workers.from_first(lambda: dict(self.task.evaluate()))
         self.task.network.train()
@@ -352,6 +367,7 @@ def train(
 
 def _train(training: _Training, callbacks: Sequence[Callback], title: str) -> Outcome:
     task, settings, workers = training.task, training.settings, training.workers
+    training.begin_alike()
     training.restore()
     position, network = training.position, task.network
     network.train()

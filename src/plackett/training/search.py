@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from plackett.training.checkpoints import Checkpoint
+from plackett.training.checkpoints import Checkpoint, reserved
 from plackett.training.history import History
 from plackett.training.loop import Callback, Outcome, Settings, Task, train
 from plackett.training.workers import Workers
@@ -55,6 +56,7 @@ def train_members(
         workers: the processes that train together; None: those of the process group, each with a part of the data.
         folder: where each training keeps its state, in a file of its own: what is finished is not repeated.
     """
+    workers = workers or Workers()
     rows: list[dict[str, Any]] = []
     several = len(rates) > 1
 
@@ -72,19 +74,22 @@ def train_members(
         rows.extend(about | row for row in outcome.history)
         return task, outcome
 
-    first: tuple[float, Task, Outcome] | None = None
-    found: dict[float, float | None] = {}
-    best = -math.inf
-    for rate in rates:
-        task, outcome = run(rate, 0, f"Rate {rate:g}" if several else "Training")
-        if several and outcome.best is None:
-            raise ValueError("several learning rates need an eval_set or validation_fraction to choose by, got none")
-        found[rate] = outcome.best
-        if first is None or (outcome.best is not None and outcome.best > best):
-            first, best = (rate, task, outcome), -math.inf if outcome.best is None else outcome.best
-    if first is None:
-        raise ValueError("learning_rate must name at least one rate")
-    rate, task, outcome = first
-    networks = [task.network]
-    networks += [run(rate, member, f"Member {member + 1} of {members}")[0].network for member in range(1, members)]
-    return Trained(networks, rate, found, outcome.best_epoch, History(rows))
+    with contextlib.nullcontext() if folder is None else reserved(folder, workers):
+        first: tuple[float, Task, Outcome] | None = None
+        found: dict[float, float | None] = {}
+        best = -math.inf
+        for rate in rates:
+            task, outcome = run(rate, 0, f"Rate {rate:g}" if several else "Training")
+            if several and outcome.best is None:
+                raise ValueError(
+                    "several learning rates need an eval_set or validation_fraction to choose by, got none"
+                )
+            found[rate] = outcome.best
+            if first is None or (outcome.best is not None and outcome.best > best):
+                first, best = (rate, task, outcome), -math.inf if outcome.best is None else outcome.best
+        if first is None:
+            raise ValueError("learning_rate must name at least one rate")
+        rate, task, outcome = first
+        networks = [task.network]
+        networks += [run(rate, member, f"Member {member + 1} of {members}")[0].network for member in range(1, members)]
+        return Trained(networks, rate, found, outcome.best_epoch, History(rows))

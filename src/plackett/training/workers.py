@@ -8,11 +8,13 @@ them. The first process writes checkpoints and tells the others what was measure
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -26,6 +28,8 @@ from plackett.training.optimisers import sparse_parameters
 Found = TypeVar("Found")
 
 _WAIT = 1800.0
+_LONGEST_WAIT = 1e9
+_SUBGROUPS: WeakKeyDictionary[Any, dict[int, tuple[Any, Any]]] = WeakKeyDictionary()
 
 
 class LostProcessError(PlackettError, RuntimeError):
@@ -71,13 +75,23 @@ class Workers:
         self.count, self.rank, self.number = self.world // self.shards, own // self.shards, own % self.shards
         self._data = self._labels = None  # the default group, with all processes in it
         if self.shards > 1:
+            self._labels, self._data = self._subgroups()
+
+    def _subgroups(self) -> tuple[Any, Any]:
+        """The groups of labels and of data, made once: each takes files and threads as long as the default group."""
+        known = _SUBGROUPS.setdefault(distributed.group.WORLD, {})
+        if self.shards not in known:
+            # Making a group waits for one that is gone until the time is over; this hears of it at once.
+            self.agree({"label_shards": str(self.shards)})
             ranks = np.arange(self.world).reshape(self.count, self.shards)
-            self._labels, self._data = self._group_of(ranks), self._group_of(ranks.T)
+            with losses_told():
+                known[self.shards] = self._group_of(ranks), self._group_of(ranks.T)
+        return known[self.shards]
 
     @staticmethod
     def _group_of(ranks: IntArray) -> Any:
         """The one of the groups, one a row, that this process is in. They wait as long as the default group does."""
-        kind = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+        kind = "cpu" if "gloo" in distributed.get_backend() else "cuda"
         timeout: timedelta | None = None
         if distributed.group.WORLD is not None:
             backend = distributed.group.WORLD._get_backend(torch.device(kind))
@@ -112,30 +126,40 @@ class Workers:
         return summed.tolist()
 
     def add_gradients(self, network: nn.Module) -> None:
-        """Sum the gradients over the data. Dense ones travel together, in one message for each type."""
+        """Sum the gradients over the data. Dense ones travel together, in one message for each type.
+
+        What has no gradient on any process is left without: a zero would let weights decay that take no part.
+        """
         if self.count == 1:
             return
         dense: dict[torch.dtype, list[nn.Parameter]] = {}
         sparse = sparse_parameters(network)  # known to all alike, also to those with nothing to add
         for parameter in (p for p in network.parameters() if p.requires_grad):
             if id(parameter) in sparse:
-                own = torch.zeros_like(parameter, layout=torch.sparse_coo) if parameter.grad is None else parameter.grad
-                parameter.grad = self._add_sparse(own)
+                parameter.grad = self._add_sparse(parameter)
             else:
                 dense.setdefault(parameter.dtype, []).append(parameter)
         for parameters in dense.values():
             parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-            message = torch.cat([part.reshape(-1) for part in parts])
+            has_gradient = parts[0].new_tensor([p.grad is not None for p in parameters])
+            message = torch.cat([*(part.reshape(-1) for part in parts), has_gradient])
             distributed.all_reduce(message, group=self._data)
-            for parameter, summed in zip(parameters, message.split([p.numel() for p in parameters]), strict=True):
-                parameter.grad = summed.view_as(parameter)
+            *sums, holders = message.split([*(p.numel() for p in parameters), len(parameters)])
+            for parameter, summed, count in zip(parameters, sums, holders.tolist(), strict=True):
+                parameter.grad = summed.view_as(parameter) if count else None
 
-    def _add_sparse(self, gradient: torch.Tensor) -> torch.Tensor:
+    def _add_sparse(self, parameter: nn.Parameter) -> torch.Tensor | None:
         gathered: list[torch.Tensor] = []
+        is_missing = parameter.grad is None
+        gradient = torch.zeros_like(parameter, layout=torch.sparse_coo) if parameter.grad is None else parameter.grad
         gradient = gradient.coalesce()
-        sizes = [torch.zeros(1, dtype=torch.int64, device=gradient.device) for _ in range(self.count)]
-        distributed.all_gather(sizes, torch.tensor([gradient._nnz()], device=gradient.device), group=self._data)
+        own = torch.tensor([-1 if is_missing else gradient._nnz()], device=gradient.device)
+        sizes = [torch.zeros_like(own) for _ in range(self.count)]
+        distributed.all_gather(sizes, own, group=self._data)
         most = int(torch.cat(sizes).max())
+        if most < 0:
+            return None
+        sizes = [size.clamp(min=0) for size in sizes]
         for part in (gradient.indices()[0], gradient.values()):
             padded = part.new_zeros((most, *part.shape[1:]))
             padded[: len(part)] = part
@@ -177,11 +201,26 @@ class Workers:
         distributed.broadcast(said, src=0)
         return bool(said.item())
 
-    def agree(self, value: Any, what: str) -> None:
+    def all_have(self, value: Hashable) -> bool:
+        """Whether all processes have the same value."""
+        return len(set(self.gather(lambda: value))) == 1
+
+    def agree(self, named: Mapping[str, str]) -> None:
         """An error on all processes if they differ in what must be the same."""
-        values = self.gather(lambda: value)
-        if len(set(values)) > 1:
-            raise ValueError(f"{what} must be the same on all processes, got {values}")
+        everywhere = self.gather(lambda: dict(named))
+        for name in named:
+            values = [str(one.get(name)) for one in everywhere]
+            if len(set(values)) > 1:
+                raise ValueError(f"{name} must be the same on all processes, got {', '.join(values)}")
+
+    def spread(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Give all processes what the first one has in tensors that all of them have."""
+        if self.world == 1:
+            return
+        for tensor in tensors:
+            values = tensor.detach().contiguous()
+            distributed.broadcast(values, src=0)
+            tensor.detach().copy_(values)
 
 
 @contextmanager
@@ -190,25 +229,51 @@ def joined() -> Iterator[Workers]:
 
     Processes wait for each other for half an hour, or $PLACKETT_TIMEOUT seconds.
     """
-    joins = (
-        int(os.environ.get("WORLD_SIZE", "1")) > 1
-        and "RANK" in os.environ
-        and distributed.is_available()
-        and not distributed.is_initialized()
-    )
+    joins = distributed.is_available() and not distributed.is_initialized() and _launched() > 1
     if joins:
-        from torch.distributed.rendezvous import rendezvous  # not in every build of torch
-
-        timeout = timedelta(seconds=float(os.environ.get("PLACKETT_TIMEOUT", _WAIT)))
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
-        with losses_told():
-            store, rank, count = next(rendezvous("env://", timeout=timeout))
-            # torchrun's store outlives a restart: under the same names one would find the addresses of the dead.
-            restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-            own = distributed.PrefixStore(f"restart {restart}", store)  # type: ignore[attr-defined]
-            distributed.init_process_group(backend, store=own, rank=rank, world_size=count, timeout=timeout)
+        _join()
     try:
         yield Workers()
     finally:
         if joins:
             distributed.destroy_process_group()
+
+
+def _launched() -> int:
+    """How many processes torchrun, or who sets the same variables, started."""
+    text = os.environ.get("WORLD_SIZE", "1")
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"WORLD_SIZE, of the environment, must be a whole number of at least 1, got {text!r}")
+    if int(text) > 1 and "RANK" not in os.environ:
+        raise ValueError(f"RANK must be in the environment where WORLD_SIZE is, {text}: start processes with torchrun")
+    return int(text)
+
+
+def _timeout() -> timedelta:
+    text = os.environ.get("PLACKETT_TIMEOUT", str(_WAIT))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0.0 < seconds <= _LONGEST_WAIT:
+        raise ValueError(
+            f"PLACKETT_TIMEOUT, of the environment, must be seconds, above 0 and up to {_LONGEST_WAIT:g}, got {text!r}"
+        )
+    return timedelta(seconds=seconds)
+
+
+def _join() -> None:
+    from torch.distributed.rendezvous import rendezvous  # not in every build of torch
+
+    timeout = _timeout()
+    backend = "gloo"
+    if torch.cuda.is_available():
+        backend = "cpu:gloo,cuda:nccl"  # a model may be on the CPU all the same
+        # One process a GPU; there may be more processes where they compute on the CPU.
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    with losses_told():
+        store, rank, count = next(rendezvous("env://", timeout=timeout))
+        # torchrun's store outlives a restart: under the same names one would find the addresses of the dead.
+        restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        own = distributed.PrefixStore(f"restart {restart}", store)  # type: ignore[attr-defined]
+        distributed.init_process_group(backend, store=own, rank=rank, world_size=count, timeout=timeout)

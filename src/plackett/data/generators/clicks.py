@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import as_numbers, check_count, check_kind, check_range
 from plackett.data.containers import RankingData
-from plackett.data.generators.arguments import check_count, check_range
 from plackett.lists import IntArray, check_finite, offsets_from_sizes
 
 
@@ -51,11 +51,12 @@ def make_clicks(
     >>> [round(float(clicks.y[places == place].mean()), 2) for place in (1, 2, 3)]
     [0.23, 0.13, 0.07]
     """
-    grades = np.asarray(data.y, np.float64)
+    check_kind("data", data, RankingData)
+    grades = as_numbers("data.y", data.y)
     check_finite("data.y", grades)
     if grades.size and grades.min() < 0.0:
         raise ValueError(f"data.y must hold grades of at least 0, got {grades.min()}")
-    value = np.zeros(len(grades)) if scores is None else np.asarray(scores, np.float64)
+    value = np.zeros(len(grades)) if scores is None else as_numbers("scores", scores)
     if value.shape != grades.shape:
         raise ValueError(f"scores must hold one value for each of the {len(grades)} rows, got shape {value.shape}")
     check_finite("scores", value)

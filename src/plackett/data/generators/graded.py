@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import check_count, check_range
 from plackett.data.containers import RankingData
-from plackett.data.generators.arguments import check_count, check_range
 from plackett.lists import offsets_from_sizes
 
 _KINDS = 7

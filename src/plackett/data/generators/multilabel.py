@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import check_count, check_kind, check_range
 from plackett.data.containers import MultilabelData
-from plackett.data.generators.arguments import check_count, check_range
 from plackett.lists import IntArray, offsets_from_sizes
 from plackett.threads import run_over_ranges
 
@@ -123,6 +123,7 @@ def make_multilabel_like(
     >>> MULTILABEL_SHAPES["wiki10-31k"].n_labels
     30938
     """
+    check_kind("shape", shape, str)
     if shape not in MULTILABEL_SHAPES:
         raise ValueError(f"shape must be one of {', '.join(MULTILABEL_SHAPES)}, got {shape!r}")
     n_train, n_test, n_features, n_labels, labels_per_row, features_per_row, exponent = MULTILABEL_SHAPES[shape]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import as_numbers, check_count
 from plackett.data.containers import Ballots, RankingData
-from plackett.data.generators.arguments import check_count
 from plackett.lists import offsets_from_sizes, whole_numbers
 
 _BLOCK = 2**18  # times drawn at once: few calls where rankings are short, and all in cache where they are long
@@ -34,7 +34,7 @@ def make_tiered_lists(
     if sizes.size == 0 or sizes.min() < 1:
         raise ValueError(f"tier_sizes must hold sizes of at least 1, got {list(tier_sizes)}")
     check_count("n_lists", n_lists, 0)
-    beta = np.asarray(coefficients, np.float64)
+    beta = as_numbers("coefficients", coefficients)
     if beta.ndim != 1 or not np.isfinite(beta).all():
         raise ValueError(f"coefficients must be a sequence of finite numbers, got {coefficients!r}")
     generator = np.random.default_rng(random_state)

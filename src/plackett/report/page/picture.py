@@ -21,7 +21,7 @@ _WIDTHS = {1: 7.5, 2: 7.5, 3: 6.5}  # inches of a plot, by columns
 
 
 def draw_picture(sections: Sequence[Section]) -> bytes | None:
-    """All line and item plots of the sections as PNG, two a row, or three if each section has three; None if none."""
+    """All line and item plots of the sections as PNG, two a row, or three if each section has them by threes."""
     by_section = [[block for block in section.blocks if isinstance(block, LinePlot | ItemPlot)] for section in sections]
     plots = [plot for own in by_section for plot in own]
     if not plots:
@@ -32,7 +32,7 @@ def draw_picture(sections: Sequence[Section]) -> bytes | None:
     except ImportError:
         raise MissingDependencyError("matplotlib", "report", "a picture") from None
     styles = style_numbers(plots)
-    columns = _LARGEST if all(len(own) in (0, _LARGEST) for own in by_section) else min(_COLUMNS, len(plots))
+    columns = _LARGEST if all(len(own) % _LARGEST == 0 for own in by_section) else min(_COLUMNS, len(plots))
     rows = -(-len(plots) // columns)
     height = max(3.6, *(0.28 * len(plot.items) + 1.2 for plot in plots if isinstance(plot, ItemPlot)), 0.0)
     figure = Figure(figsize=(_WIDTHS[columns] * columns, height * rows), layout="constrained")
@@ -43,7 +43,7 @@ def draw_picture(sections: Sequence[Section]) -> bytes | None:
             _lines(axes, plot, styles)
         else:
             _items(axes, plot, styles)
-        axes.set_title(plot.caption, fontsize="medium", wrap=True)
+        axes.set_title(plain(plot.caption), fontsize="medium", wrap=True)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
         if len(axes.get_legend_handles_labels()[1]) > 1:
@@ -51,6 +51,11 @@ def draw_picture(sections: Sequence[Section]) -> bytes | None:
     picture = io.BytesIO()
     figure.savefig(picture, dpi=80, format="png", metadata={"Software": None})
     return picture.getvalue()
+
+
+def plain(text: str) -> str:
+    """A text that is drawn as it is: what stands between two $ is mathematics otherwise, and wrong where it is none."""
+    return text.replace("$", r"\$")
 
 
 def _numbers(values: Any) -> Any:
@@ -67,7 +72,7 @@ def _lines(axes: Any, plot: LinePlot, styles: Mapping[str, int]) -> None:
             "linestyle": _DASHES[number % len(_DASHES)],
             "marker": _MARKS[number % len(_MARKS)] if len(y) <= _MANY else None,
             "markersize": 5,
-            "label": series.name,
+            "label": plain(series.name),
         }
         if plot.error_bars and series.low is not None:
             axes.errorbar(x, y, _reach(series, y), capsize=2.5, **style)
@@ -88,13 +93,13 @@ def _items(axes: Any, plot: ItemPlot, styles: Mapping[str, int]) -> None:
         number = styles[series.name]
         colour = COLOURS[number % len(COLOURS)]
         if plot.bars:
-            axes.barh(own, x, width, color=colour, label=series.name, xerr=_reach(series, x))
+            axes.barh(own, x, width, color=colour, label=plain(series.name), xerr=_reach(series, x))
         else:
             axes.errorbar(
                 x, own, xerr=_reach(series, x), fmt=_MARKS[number % len(_MARKS)], color=colour, markersize=5,
-                capsize=2.5, label=series.name,
+                capsize=2.5, label=plain(series.name),
             )  # fmt: skip
-    axes.set_yticks(places, list(plot.items))
+    axes.set_yticks(places, [plain(item) for item in plot.items])
     axes.invert_yaxis()
     _axis(axes, "x", plot.axis)
 
@@ -107,10 +112,10 @@ def _reach(series: Series, values: Any) -> Any:
 
 
 def _axis(axes: Any, which: str, axis: Axis) -> None:
-    getattr(axes, f"set_{which}label")(f"{axis.title} ({axis.unit})" if axis.unit else axis.title)
+    getattr(axes, f"set_{which}label")(plain(f"{axis.title} ({axis.unit})" if axis.unit else axis.title))
     if axis.log:
         getattr(axes, f"set_{which}scale")("log")
     if axis.reference is not None:
         value, text = axis.reference
         draw = axes.axvline if which == "x" else axes.axhline
-        draw(value, color="#666666", linestyle=":", linewidth=1.2, label=text)
+        draw(value, color="#666666", linestyle=":", linewidth=1.2, label=plain(text))
