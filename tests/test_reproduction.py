@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from plackett.experiments import get_experiment, read_results
+from plackett.experiments import EXPERIMENTS, get_experiment, read_results
 from plackett.experiments.document import document
 
 STORED = Path(__file__).parents[1] / "docs" / "reproduction"
+
+
+def test_results_of_every_experiment_are_stored() -> None:
+    assert {path.stem for path in STORED.glob("*.json")} == {f"{name}-full" for name in EXPERIMENTS}
 
 
 @pytest.mark.parametrize("path", sorted(STORED.glob("*-full.json")), ids=lambda path: path.stem)
@@ -37,3 +41,20 @@ def claims(name: str) -> dict[str, bool]:
 def test_utilities_are_recovered_best_by_the_exact_likelihood() -> None:
     (held,) = (holds for text, holds in claims("pl-partition-figure-1").items() if "at every (N, n)" in text)
     assert held
+
+
+def test_time_approaches_that_of_the_lower_bound() -> None:
+    assert claims("pl-partition-figure-2")["The time of PL-Partition approaches that of PL-LB as N grows"]
+
+
+@pytest.mark.parametrize("data", ["D-1K", "E-4K"])
+def test_labels_are_ranked_better_than_by_the_lower_bound(data: str) -> None:
+    assert claims("pl-partition-table-1")[f"PL-Partition is above PL-LB on every measure of {data}"]
+
+
+def test_whether_listpl_is_above_its_rivals_is_said_with_a_test() -> None:
+    about, _ = read_results(STORED / "listpl-figure-2-full.json")
+    claimed = "ListPL ranks test queries better than ListNet and ListMLE"
+    evidence = [claim["evidence"] for claim in about["claims"] if claim["text"].startswith(claimed)]
+    assert evidence
+    assert all("p = " in text for text in evidence)

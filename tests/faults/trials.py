@@ -32,6 +32,7 @@ from forks import Fork, forks, together
 
 from plackett import ExtremeClassifier
 from plackett.data import make_multilabel
+from plackett.errors import PlackettError
 from plackett.training import Checkpoint, joined
 from plackett.training.checkpoints import read_tensors
 
@@ -314,7 +315,7 @@ def run(fault: str, times: int, seed: int) -> dict[str, Any]:
             Path(folder).chmod(0o755)
             try:
                 tried += getattr(trials, fault)(Path(folder)) or 1
-            except Lost as error:
+            except (Lost, PlackettError) as error:
                 tried += 1
                 losses.append(str(error))
     about = str(getattr(Trials, fault).__doc__)
