@@ -30,7 +30,7 @@ from measure import report, save
 from rich.console import Console
 
 console = Console()
-HIDDEN, BATCH, STEPS, TURNS = 256, 128, 24, 3
+HIDDEN, BATCH, FEW, STEPS, TURNS = 256, 128, 2, 24, 3
 SIDES = {
     "one process": (1, 1, 1),
     "one process, two threads": (1, 1, 2),
@@ -82,19 +82,21 @@ def fit(folder: str, shards: int) -> dict[str, float]:
         )  # fmt: skip
         return float(model.fit(X[:rows], Y[:rows]).history_["seconds"][0])
 
+    messages = Messages()
+
+    def counted(steps: int) -> dict[str, float]:
+        before = time.process_time(), messages.seconds, messages.bytes, messages.count
+        seconds = run(steps * BATCH)
+        after = time.process_time(), messages.seconds, messages.bytes, messages.count
+        names = "busy", "in messages", "MB", "messages"
+        return {"seconds": seconds} | {name: b - a for name, a, b in zip(names, before, after, strict=True)}
+
     with joined():
-        run(2 * BATCH)  # compiled kernels are loaded
-        messages, before = Messages(), time.process_time()
-        seconds = run(STEPS * BATCH)
-        busy = time.process_time() - before
-    return {
-        "seconds": seconds / STEPS,
-        "busy": busy / STEPS,
-        "in messages": messages.seconds / STEPS,
-        "MB": messages.bytes / STEPS / 1e6,
-        "messages": messages.count / STEPS,
-        "peak GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-    }
+        run(FEW * BATCH)  # compiled kernels are loaded
+        few, all_steps = counted(FEW), counted(STEPS)
+    a_step = {name: (all_steps[name] - few[name]) / (STEPS - FEW) for name in few}  # without what begins a training
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return {**a_step, "MB": a_step["MB"] / 1e6, "peak GiB": peak}
 
 
 def link() -> dict[str, float]:

@@ -12,6 +12,7 @@ someone who alters a file would do.
 from __future__ import annotations
 
 import argparse
+import copy
 import faulthandler
 import hashlib
 import io
@@ -140,7 +141,7 @@ def mutate_json(content: bytes, rng: random.Random, whole: bool = False) -> byte
             if rng.random() < 0.15:
                 del parent[key]
             else:
-                parent[key] = rng.choice(_VALUES)
+                parent[key] = copy.deepcopy(rng.choice(_VALUES))  # the next alteration may go into it
     return json.dumps(document).encode()
 
 

@@ -222,6 +222,10 @@ def test_linear_leaves() -> None:
     assert counts is not None
     with pytest.raises(DataError, match="leaf_features must hold as many numbers for each leaf as num_features says"):
         check_model_text(text[: counts.start(1)] + str(int(counts[1]) - 1) + text[counts.end(1) :], "model.txt")
+    first = re.compile(r"num_features=(0) 0").search(text)  # a tree whose leaves have none
+    assert first is not None
+    with pytest.raises(DataError, match="leaf_features must hold as many numbers for each leaf as num_features says"):
+        check_model_text(text[: first.start(1)] + "1" + text[first.end(1) :], "model.txt")
 
 
 def test_altered_models_in_a_process_of_their_own() -> None:

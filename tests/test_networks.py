@@ -198,6 +198,9 @@ def test_stored_scaling(rng: np.random.Generator) -> None:
         fitted = FeatureScaling(6, scaling, "indicator").fit(X)
         again = FeatureScaling(6, scaling, "indicator").restore(fitted.state_dict())
         assert torch.equal(again.apply_to(X), fitted.apply_to(X))
+        for others in ([2.0], [[2]], [6], [2, 2]):
+            with pytest.raises(ValueError, match="indicated must"):
+                again.restore({**fitted.state_dict(), "indicated": torch.tensor(others)})
 
 
 # Rows

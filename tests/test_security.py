@@ -12,6 +12,7 @@ import os
 import pickle
 import re
 import resource
+import shutil
 import time
 import tracemalloc
 import warnings
@@ -555,6 +556,17 @@ def test_long_runs_of_one_character() -> None:
         data.load_preflib(io.BytesIO(declared + b"1:" + b"1," * 100_000 + b"1\n"))
 
 
+def test_byte_order_marks() -> None:
+    """One is left out; with a second the first name would begin, and lose it when it is written."""
+    mark = "\ufeff".encode()
+    assert data.load_rankings_csv(io.BytesIO(mark + b"a,b\n1,2\n")).names == ["a", "b"]
+    with pytest.raises(DataError, match="line 1: a second byte-order mark"):
+        data.load_rankings_csv(io.BytesIO(2 * mark + b"a,b\n1,2\n"))
+    ballots = data.load_rankings_csv(io.BytesIO(b"a,b\n1,2\n"))
+    with pytest.raises(ValueError, match=r"names must be different, not empty, .* byte-order mark"):
+        data.dump_rankings_csv(replace(ballots, names=["\ufeffa", "b"]), io.BytesIO())
+
+
 def test_bombs_from_files_and_a_higher_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_FREE", 1 << 18)
     path = tmp_path / "letor.txt.gz"
@@ -780,6 +792,16 @@ def test_facts_of_a_fit_are_of_their_kinds(
 ) -> None:
     with pytest.raises(DataError, match="not a readable model"):
         load_model(_rewrite(models[kind], tmp_path / "model", _set("state", name, to=value)))
+
+
+def test_covariances_that_are_left_out(models: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(models["aggregator"], folder)
+    arrays = dict(np.load(folder / "worths.npz"))
+    del arrays["covariance"]
+    np.savez(folder / "worths.npz", **arrays)
+    with pytest.raises(DataError, match="covariance must be there"):
+        load_model(folder)
 
 
 # Terminals

@@ -198,7 +198,8 @@ def _check_linear(fields: dict[str, str], leaves: int, features: int) -> None:
         words = fields[name].split()
         ends = np.cumsum(counts).astype(int).tolist()
         lists = [words[a:b] for a, b in itertools.pairwise([0, *ends])]
-        if "".join("".join(f"{word} " for word in part) + " " for part in lists) != fields[name]:
+        text = "".join("".join(f"{word} " for word in part) + " " for part in lists)
+        if len(words) != ends[-1] or text != fields[name]:
             raise ValueError(f"{name} must hold as many numbers for each leaf as num_features says")
         found = _array({name: " ".join(words)}, name, pattern, len(words))
         if name == "leaf_features":

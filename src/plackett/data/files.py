@@ -238,6 +238,8 @@ def read_lines(source: Source) -> Iterator[str]:
             io.BufferedReader(_Joined(b"", file)), encoding="utf-8-sig", errors="surrogateescape", newline=""
         )
         for number, line in enumerate(text, 1):
+            if number == 1 and line.startswith("\ufeff"):  # a name would begin with it, and lose it when it is written
+                raise DataError("a second byte-order mark", file=name, line=1, remedy="Leave it out")
             if "\0" in line:
                 raise DataError(
                     "a NUL byte", file=name, line=number, text=line, remedy="The file is damaged or not a text"

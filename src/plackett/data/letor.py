@@ -343,14 +343,14 @@ def _is_sparse(X: Any) -> bool:
 def _write_rows(data: RankingData, file: IO[bytes], first_index: int) -> None:
     ids = [""] * data.X.shape[0] if data.ids is None else [_comment(str(x)) for x in data.ids]
     labels, qids = number_texts(data.y), np.asarray(data.qid).tolist()
-    names = [f" {i + first_index}:" for i in range(data.X.shape[1])]
+    names = [] if _is_sparse(data.X) else [f" {i + first_index}:" for i in range(data.X.shape[1])]
     for row in range(data.X.shape[0]):
         if _is_sparse(data.X):
             part = slice(data.X.indptr[row], data.X.indptr[row + 1])
-            columns, values = [names[i] for i in data.X.indices[part]], number_texts(data.X.data[part])
+            columns = (data.X.indices[part].astype(np.int64) + first_index).tolist()
+            pairs = "".join([f" {c}:{v}" for c, v in zip(columns, number_texts(data.X.data[part]), strict=True)])
         else:
-            columns, values = names, number_texts(data.X[row])
-        pairs = "".join([c + v for c, v in zip(columns, values, strict=True)])
+            pairs = "".join([c + v for c, v in zip(names, number_texts(data.X[row]), strict=True)])
         file.write(f"{labels[row]} qid:{qids[row]}{pairs}{ids[row]}\n".encode())
 
 

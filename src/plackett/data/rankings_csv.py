@@ -241,8 +241,8 @@ def dump_rankings_csv(
     check_choice("layout", layout, ("ranks", "places"))
     check_ballots(ballots)
     names = list(ballots.names)
-    if len(set(names)) != len(names) or any(name.strip() != name or not name for name in names):
-        raise ValueError("names must be different, not empty and without blanks around them")
+    if len(set(names)) != len(names) or any(name.strip() != name or name[:1] in ("", "\ufeff") for name in names):
+        raise ValueError("names must be different, not empty, without blanks around them or a byte-order mark before")
     if layout == "ranks" and (
         any(name == "weight" or _FEATURE.fullmatch(name) for name in names)
         or all(_PLACE.fullmatch(name) for name in names)

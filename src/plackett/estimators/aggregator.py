@@ -436,6 +436,8 @@ class RankAggregator(SavedModel):
         self.scores_ = arrays["scores"]
         check_finite("scores", self.scores_)
         self._covariance = arrays.get("covariance")
+        if self._covariance is None and n <= _MOST_SAVED:
+            raise ValueError(f"covariance must be there, for {n} items are at most {_MOST_SAVED:,}")
         if "coef" in arrays:
             self.coef_, self.coef_standard_errors_ = arrays["coef"], arrays["coef_standard_errors"]
         self._objective = None

@@ -94,8 +94,10 @@ class FeatureScaling(nn.Module):
     def restore(self, state: dict[str, Tensor]) -> FeatureScaling:
         """Take what `state_dict` of another gave, whose number of indicated columns may differ."""
         indicated = state["indicated"]
+        if indicated.ndim != 1 or indicated.dtype != torch.int64:
+            raise ValueError(f"indicated must be a row of whole numbers, got {indicated.dtype} of {indicated.shape}")
         columns = torch.cat([torch.tensor([-1]), indicated, torch.tensor([self.n_features])])
-        if indicated.ndim != 1 or not bool((torch.diff(columns) > 0).all()):
+        if not bool((torch.diff(columns) > 0).all()):
             raise ValueError(f"indicated must hold columns from 0 to {self.n_features - 1}, ascending")
         self.indicated = torch.zeros_like(indicated)
         set_weights(self, state)
