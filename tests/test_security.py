@@ -785,6 +785,7 @@ def test_descriptions_of_other_kinds(
         ("aggregator", "n_parameters", None),
         ("aggregator", "n_ballots", -1.0),
         ("aggregator", "n_ballots", 10**400),
+        ("aggregator", "dropped_items", [None]),
     ],
 )
 def test_facts_of_a_fit_are_of_their_kinds(

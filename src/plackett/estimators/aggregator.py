@@ -407,9 +407,7 @@ class RankAggregator(SavedModel):
     # On disk
 
     def _save_state(self, folder: Path) -> dict[str, Any]:
-        names = self.items_ + self.dropped_items_
-        if not all(isinstance(name, str | int | float) for name in names):
-            raise ValueError("items must be texts or numbers for the model to be saved")
+        _check_saved(self.items_ + self.dropped_items_)
         arrays = {"scores": self.scores_}
         if len(self.items_) <= _MOST_SAVED:
             arrays["covariance"] = self.covariance_
@@ -427,6 +425,7 @@ class RankAggregator(SavedModel):
             arrays = parse_arrays(file)
         self.items_, self.dropped_items_ = field(state, "items", list), field(state, "dropped_items", list)
         check_names(self.items_)
+        _check_saved(self.items_ + self.dropped_items_)
         n = len(self.items_)
         shapes = {"scores": (n,), "covariance": (n, n), "coef": (getattr(self, "n_features_in_", None),)}
         shapes["coef_standard_errors"] = shapes["coef"]
@@ -445,6 +444,11 @@ class RankAggregator(SavedModel):
             setattr(self, f"{name}_", field(state, name, *kinds))
         if self.n_ballots_ <= 0:
             raise ValueError(f"n_ballots must be above 0, got {self.n_ballots_}")
+
+
+def _check_saved(names: list[Any]) -> None:
+    if not all(isinstance(name, str | int | float) for name in names):
+        raise ValueError("items must be texts or numbers in a model on disk")
 
 
 _FACTS: dict[str, tuple[type, ...]] = {
