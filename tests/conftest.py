@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 # The first example may compile a kernel: no deadline, and the same examples in every run.
 settings.register_profile(
-    "plackett", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+    "plackett", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("plackett")
 
