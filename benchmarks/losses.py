@@ -24,6 +24,7 @@ from plackett.timing import PeakMemory, interleaved
 
 console = Console()
 LENGTHS = (10**2, 10**3, 10**4, 10**5)
+PAIRWISE_LENGTHS = (10**3, 10**4, 10**5, 10**6)
 BATCH = 20
 
 
@@ -72,6 +73,27 @@ def against_length() -> dict[str, Any]:
         added = dict(zip(jobs, fresh.map(memory_of, jobs), strict=True))
     memory = {name: [added[name, length] for length in LENGTHS] for name in names}
     return {"lengths": LENGTHS, "seconds": seconds, "bytes": memory}
+
+
+def pairwise() -> dict[str, Any]:
+    """The losses over pairs beside the exact likelihood: 20 lists of 100,000 items, and growth with the length."""
+    names = ("partition", "ranknet", "ranksvm")
+    problem = paper_lists(10**5)
+    seconds = interleaved({name: lambda n=name: step(n, *problem) for name in names}, 9)
+    growth: dict[str, list[float]] = {name: [] for name in names}
+    for length in PAIRWISE_LENGTHS:
+        problem = paper_lists(length)
+        found = interleaved({name: lambda n=name, p=problem: step(n, *p) for name in names}, 7 if length < 10**6 else 3)
+        for name in names:
+            growth[name].append(found[name])
+    logs = np.log(PAIRWISE_LENGTHS)
+    return {
+        "seconds": seconds,
+        "ratio": {name: seconds[name] / seconds["partition"] for name in names},
+        "lengths": PAIRWISE_LENGTHS,
+        "growth": growth,
+        "exponent": {name: float(np.polyfit(logs, np.log(growth[name]), 1)[0]) for name in names},
+    }
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
@@ -206,6 +228,17 @@ def main() -> None:
             ["seconds", *(f"{r['seconds'][k]:.2f}" for k in ("fused", "plain")), f"{r['time_ratio']:.2f}"],
             ["MB beyond parameters and gradients", *(f"{r['bytes'][k] / 1e6:.0f}" for k in ("fused", "plain")),
              f"{r['memory_ratio']:.3f}"],
+        ],
+        console,
+    )  # fmt: skip
+    r = results["pairwise"] = pairwise()
+    report(
+        "Losses over pairs: forward and backward of 20 lists of 100,000 items, and growth of the time",
+        ["loss", "seconds", "ratio to partition", *(f"N = {n:,}" for n in PAIRWISE_LENGTHS), "exponent"],
+        [
+            [name, f"{r['seconds'][name]:.4f}", f"{r['ratio'][name]:.2f}", *(f"{s:.4f}" for s in r["growth"][name]),
+             f"{r['exponent'][name]:.2f}"]
+            for name in r["seconds"]
         ],
         console,
     )  # fmt: skip

@@ -13,7 +13,7 @@ closed_form = pytest.importorskip("plackett.losses.closed_form")
 lists_module = pytest.importorskip("plackett.losses.lists")
 vectorised = pytest.importorskip("plackett.likelihood.vectorised")
 from plackett.likelihood.tiers import check_weighting  # noqa: E402  # after the check for torch
-from plackett.losses import LOSSES, kernels  # noqa: E402  # after the check for torch
+from plackett.losses import LOSSES, pair_sums  # noqa: E402  # after the check for torch
 
 SIZES = [7, 1, 12, 0, 5, 3]
 OFFSETS = np.concatenate(([0], np.cumsum(SIZES)))
@@ -302,8 +302,8 @@ def test_torch_versions_equal_the_kernels(truncation):
     flat = lists_module.prepare(scores, labels, OFFSETS, None)
     gains = 2.0**labels - 1.0
     for kernel, in_torch, arguments in (
-        (closed_form.pair_loss, closed_form._pair_loss_in_torch, (kernels.LOGISTIC,)),
-        (closed_form.pair_loss, closed_form._pair_loss_in_torch, (kernels.HINGE,)),
+        (closed_form.pair_loss, closed_form._pair_loss_in_torch, (pair_sums.LOGISTIC,)),
+        (closed_form.pair_loss, closed_form._pair_loss_in_torch, (pair_sums.HINGE,)),
         (closed_form.lambda_loss, closed_form._lambda_loss_in_torch, (gains, truncation)),
         (closed_form.approx_ndcg, closed_form._approx_ndcg_in_torch, (gains, truncation, 0.3)),
     ):

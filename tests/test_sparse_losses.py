@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 losses = pytest.importorskip("plackett.losses")
 sparse = pytest.importorskip("plackett.losses.sparse")
 from plackett.likelihood.sparse import Positives  # noqa: E402  # after the check for torch
-from plackett.losses import kernels  # noqa: E402
+from plackett.losses import pair_sums  # noqa: E402
 
 COLUMNS = 30
 POSITIVES = [[3, 1], [], [5, 7, 9, 2, 29, 0], list(range(COLUMNS)), [0, COLUMNS - 1], list(range(COLUMNS - 1)), [17]]
@@ -92,7 +92,7 @@ def test_grades_of_positives(name, rng):
     np.testing.assert_allclose(mine[1][0], theirs[1][0], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [kernels.LOGISTIC, kernels.HINGE])
+@pytest.mark.parametrize("kind", [pair_sums.LOGISTIC, pair_sums.HINGE])
 def test_torch_version_of_the_pairs(kind, rng):
     scores = torch.tensor(rng.standard_normal((len(POSITIVES), COLUMNS)))
     positives = Positives(INDICES, OFFSETS, None, *scores.shape)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from plackett.likelihood.torch_op import with_gradient
-from plackett.losses import kernels
+from plackett.losses import kernels, pair_sums
 from plackett.losses.lists import FlatLists
 from plackett.threads import at_most, run_over_ranges
 
@@ -36,6 +36,11 @@ def _run(lists: FlatLists, cost: Any, call: Callable[..., int], *arguments: Any)
 def _pairs_cost(lists: FlatLists) -> Any:
     sizes = np.diff(lists.offsets)
     return np.concatenate(([0], np.cumsum(sizes * sizes)))
+
+
+def _pair_sums_cost(lists: FlatLists) -> Any:
+    sizes = np.diff(lists.offsets)
+    return np.concatenate(([0], np.cumsum(np.minimum(5 * sizes * sizes, 100 * sizes))))
 
 
 def softmax_cross_entropy(lists: FlatLists, labels: Tensor, *, only_positive: bool = False) -> Tensor:
@@ -73,8 +78,8 @@ def pair_loss(lists: FlatLists, kind: int) -> Tensor:
     if lists.on_cpu:
         tiers = lists.tiers()
         return _run(
-            lists, _pairs_cost(lists), kernels.pair_lists,
-            lists.numpy_scores(), tiers.order, tiers.starts, tiers.list_tiers, kind,
+            lists, _pair_sums_cost(lists), kernels.pair_lists,
+            lists.numpy_scores(), tiers.order, tiers.starts, tiers.list_tiers, kind, pair_sums.tables(),
         )  # fmt: skip
     return _pair_loss_in_torch(lists, kind)
 
@@ -85,7 +90,7 @@ def _pair_loss_in_torch(lists: FlatLists, kind: int) -> Tensor:
     for block in _blocks(w):
         x = w[:, None, :] - w[:, block, None]  # (lists, block, longest): how far j is above i
         preferred = (y[:, block, None] > y[:, None, :]) & (y[:, None, :] > -torch.inf)
-        if kind == kernels.LOGISTIC:
+        if kind == pair_sums.LOGISTIC:
             loss, slope = torch.nn.functional.softplus(x), torch.sigmoid(x)
         else:
             loss, slope = (1.0 + x).clamp(min=0.0), (x > -1.0).to(x.dtype)

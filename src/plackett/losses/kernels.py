@@ -1,7 +1,8 @@
 """Value and gradient of losses on ragged lists, in compiled code, for tensors in main memory.
 
-Every kernel works on the lists first..last and writes one value a list and one gradient an item. Pairs are never
-stored: each item is compared with a stretch of others, in vector instructions, and the sums are updated at once.
+Every kernel works on the lists first..last and writes one value per list and one gradient per item. Pairs are never
+stored: sums over them are computed by `pair_sums`, or each item is compared with a stretch of others, in vector
+instructions, and the sums are updated at once.
 """
 
 import math
@@ -10,9 +11,9 @@ import numpy as np
 
 from plackett.compilation import inner, inner_sum, kernel
 from plackett.likelihood.elementary import fast_exp, fast_log1p_of_unit
+from plackett.losses.pair_sums import pairs_between
 
-LOGISTIC, HINGE = 0, 1
-_BLOCK = 1024
+_DEEPEST = 256  # two halvings divide a list by two at least, so 128 bits of items would do
 
 
 @inner
@@ -79,61 +80,53 @@ def softmax_lists(first, last, scores, labels, only_positive, offsets, value, gr
     return -1
 
 
-@inner_sum
-def _logistic_row(w, lower, lower_gradient):
-    """sum_j log(1 + exp(lower_j - w)), and the sum of its slopes, which are added to the lower items' gradient."""
-    value = 0.0
-    pull = 0.0
-    for j in range(lower.size):
-        x = lower[j] - w
-        e = fast_exp(-abs(x))
-        larger = 1.0 / (1.0 + e)
-        slope = larger if x > 0.0 else e * larger
-        value += max(x, 0.0) + fast_log1p_of_unit(e)
-        lower_gradient[j] += slope
-        pull += slope
-    return value, pull
-
-
-@inner_sum
-def _hinge_row(w, lower, lower_gradient):
-    """sum_j max(0, 1 + lower_j - w), likewise. At the corner the slope is 0."""
-    value = 0.0
-    pull = 0.0
-    for j in range(lower.size):
-        x = 1.0 + (lower[j] - w)
-        slope = 1.0 if x > 0.0 else 0.0
-        value += max(x, 0.0)
-        lower_gradient[j] += slope
-        pull += slope
-    return value, pull
+@inner
+def _middle_tier(starts, first, last):
+    """Of the borders between the tiers first..last - 1, the one that divides their items most evenly."""
+    half = (starts[first] + starts[last]) // 2
+    low, high = first + 1, last - 1
+    while low < high:
+        middle = (low + high) // 2
+        if starts[middle] < half:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1 if low - 1 > first and half - starts[low - 1] < starts[low] - half else low
 
 
 @kernel
-def pair_lists(first, last, scores, order, starts, list_tiers, kind, value, gradient):
-    """The sum of a loss over all pairs of an item and one of a lower tier."""
+def pair_lists(first, last, scores, order, starts, list_tiers, kind, table, value, gradient):
+    """The sum of a loss over all pairs of an item and one of a lower tier.
+
+    The tiers of a list are halved again and again: all of the upper half are above all of the lower half. Every halving
+    looks at each item once, so the time grows with items * log(tiers).
+    """
     longest = 1
     for b in range(first, last):
         longest = max(longest, starts[list_tiers[b + 1]] - starts[list_tiers[b]])
-    w = np.empty(longest)
-    slopes = np.empty(longest)
+    w, slopes = np.empty(longest), np.empty(longest)
+    waiting = np.empty((_DEEPEST, 2), np.int64)
     for b in range(first, last):
         base = starts[list_tiers[b]]
         size = starts[list_tiers[b + 1]] - base
+        total = 0.0
         for i in range(size):
             w[i] = scores[order[base + i]]
             slopes[i] = 0.0
-        total = 0.0
-        for m in range(list_tiers[b], list_tiers[b + 1] - 1):
-            below = starts[m + 1] - base
-            lower, lower_slopes = w[below:size], slopes[below:size]
-            for i in range(starts[m] - base, below):
-                if kind == LOGISTIC:
-                    loss, pull = _logistic_row(w[i], lower, lower_slopes)
-                else:
-                    loss, pull = _hinge_row(w[i], lower, lower_slopes)
-                total += loss
-                slopes[i] -= pull
+            total += 0.0 * w[i]  # NaN if one is not finite
+        waiting[0, 0], waiting[0, 1] = list_tiers[b], list_tiers[b + 1]
+        depth = 1 if total == 0.0 else 0
+        while depth > 0:
+            depth -= 1
+            begin, end = waiting[depth, 0], waiting[depth, 1]
+            if end - begin < 2:
+                continue
+            middle = _middle_tier(starts, begin, end)
+            at, border, until = starts[begin] - base, starts[middle] - base, starts[end] - base
+            total += pairs_between(kind, w[at:border], w[border:until], table, slopes[at:border], slopes[border:until])
+            waiting[depth, 0], waiting[depth, 1] = begin, middle
+            waiting[depth + 1, 0], waiting[depth + 1, 1] = middle, end
+            depth += 2
         value[b] = total
         for i in range(size):
             gradient[order[base + i]] = slopes[i]
@@ -281,36 +274,35 @@ def approx_ndcg_lists(first, last, scores, gains, order, starts, list_tiers, tru
 
 
 @kernel
-def pairs_of_rows(first, last, scores, positives, offsets, kind, value, gradient):
+def pairs_of_rows(first, last, scores, positives, offsets, kind, table, value, gradient):
     """Rows of many columns: the sum over all pairs of a positive and another column of a loss, and its gradient.
 
-    `positives` are ascending within a row. Other columns are taken block by block, each of which stays in the cache for
-    all positives. A score that is not finite makes the value of its row NaN.
+    `positives` are ascending within a row. A score that is not finite makes the value of its row NaN.
     """
-    w = np.empty(scores.shape[1])
-    slopes = np.empty(scores.shape[1])
+    columns = scores.shape[1]
+    w, slopes = np.empty(columns), np.empty(columns)
     for b in range(first, last):
         begin, end = offsets[b], offsets[b + 1]
+        count = end - begin
         total = 0.0
-        for j in range(w.size):
-            w[j] = scores[b, j]
-            slopes[j] = 0.0
-            total += 0.0 * w[j]
-        start = 0
-        for i in range(begin, end + 1):
-            stop = positives[i] if i < end else w.size
-            for at in range(start, stop, _BLOCK):
-                until = min(at + _BLOCK, stop)
-                block, block_slopes = w[at:until], slopes[at:until]
-                for k in range(begin, end):
-                    if kind == LOGISTIC:
-                        loss, pull = _logistic_row(w[positives[k]], block, block_slopes)
-                    else:
-                        loss, pull = _hinge_row(w[positives[k]], block, block_slopes)
-                    total += loss
-                    slopes[positives[k]] -= pull
-            start = stop + 1
+        own, other, following = 0, count, begin
+        for j in range(columns):  # positives first
+            is_positive = following < end and positives[following] == j
+            at = own if is_positive else other
+            w[at] = scores[b, j]
+            slopes[at] = 0.0
+            total += 0.0 * w[at]
+            own += is_positive
+            other += not is_positive
+            following += is_positive
+        if total == 0.0:
+            total = pairs_between(kind, w[:count], w[count:], table, slopes[:count], slopes[count:])
         value[b] = total
-        for j in range(w.size):
-            gradient[b, j] = slopes[j]
+        own, other, following = 0, count, begin
+        for j in range(columns):
+            is_positive = following < end and positives[following] == j
+            gradient[b, j] = slopes[own if is_positive else other]
+            own += is_positive
+            other += not is_positive
+            following += is_positive
     return -1

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from plackett.likelihood.partition import check_top
-from plackett.losses import kernels
+from plackett.losses import pair_sums
 from plackett.losses.closed_form import approx_ndcg, lambda_loss, pair_loss
 from plackett.losses.lists import FlatLists, prepare, reduce_losses
 
@@ -27,9 +27,10 @@ def ranknet_loss(
 ) -> Tensor:
     """RankNet (Burges et al. 2005): sum over pairs, i preferred to j, of log(1 + exp(w_j - w_i)).
 
-    Ties: pairs with equal labels do not count. Time grows with the number of pairs, memory with the number of items.
+    Ties: pairs with equal labels do not count. On the CPU the sum is computed without looking at the pairs, exactly
+    (`plackett.losses.pair_sums`): time grows with items * log(tiers). On other devices it grows with the pairs.
     """
-    return reduce_losses(pair_loss(prepare(scores, labels, offsets, where), kernels.LOGISTIC), weights, reduction)
+    return reduce_losses(pair_loss(prepare(scores, labels, offsets, where), pair_sums.LOGISTIC), weights, reduction)
 
 
 def ranksvm_loss(
@@ -43,9 +44,9 @@ def ranksvm_loss(
 ) -> Tensor:
     """RankSVM (Joachims 2002): sum over pairs, i preferred to j, of max(0, 1 - (w_i - w_j)).
 
-    Ties: pairs with equal labels do not count.
+    Ties: pairs with equal labels do not count. Time as for `ranknet_loss`.
     """
-    return reduce_losses(pair_loss(prepare(scores, labels, offsets, where), kernels.HINGE), weights, reduction)
+    return reduce_losses(pair_loss(prepare(scores, labels, offsets, where), pair_sums.HINGE), weights, reduction)
 
 
 def lambdarank_loss(

@@ -27,7 +27,7 @@ from plackett.likelihood.torch_op import (
     refuse_second_derivative,
     tol_for,
 )
-from plackett.losses import kernels
+from plackett.losses import kernels, pair_sums
 from plackett.losses.lists import reduce_losses
 from plackett.losses.listwise import lower_bound_loss
 from plackett.threads import at_most, run_over_ranges
@@ -106,14 +106,14 @@ def sparse_ranknet_loss(
     scores: Tensor, indices: Any, offsets: Any, *, weights: Any = None, reduction: str = "mean"
 ) -> Tensor:
     """`ranknet_loss` over all pairs of a positive and another column. The positives are level."""
-    return reduce_losses(_pairs(scores, indices, offsets, kernels.LOGISTIC), weights, reduction)
+    return reduce_losses(_pairs(scores, indices, offsets, pair_sums.LOGISTIC), weights, reduction)
 
 
 def sparse_ranksvm_loss(
     scores: Tensor, indices: Any, offsets: Any, *, weights: Any = None, reduction: str = "mean"
 ) -> Tensor:
     """`ranksvm_loss` over all pairs of a positive and another column. The positives are level."""
-    return reduce_losses(_pairs(scores, indices, offsets, kernels.HINGE), weights, reduction)
+    return reduce_losses(_pairs(scores, indices, offsets, pair_sums.HINGE), weights, reduction)
 
 
 def sparse_logistic_loss(
@@ -229,11 +229,12 @@ def _pairs(scores: Tensor, indices: Any, offsets: Any, kind: int) -> Tensor:
 def _pairs_compiled(scores: Tensor, positives: Positives, kind: int) -> tuple[Tensor, Tensor]:
     matrix = np.ascontiguousarray(scores.numpy())
     value, gradient = np.empty(len(matrix)), np.empty_like(matrix)
-    cost = np.concatenate(([0], np.cumsum((np.diff(positives.offsets) + 1) * matrix.shape[1])))
+    cost = np.concatenate(([0], np.cumsum(np.minimum(5 * np.diff(positives.offsets) + 5, 40) * matrix.shape[1])))
+    table = pair_sums.tables()
     with at_most(torch.get_num_threads()):
         run_over_ranges(
             lambda first, last: kernels.pairs_of_rows(
-                first, last, matrix, positives.columns, positives.offsets, kind, value, gradient
+                first, last, matrix, positives.columns, positives.offsets, kind, table, value, gradient
             ),
             cost,
         )
@@ -248,7 +249,7 @@ def _pairs_in_torch(scores: Tensor, positives: Positives, kind: int) -> tuple[Te
     for first in range(0, len(row), width):
         r, c = row[first : first + width], column[first : first + width]
         x = scores[r] - scores[r, c][:, None]  # (positives, columns)
-        if kind == kernels.LOGISTIC:
+        if kind == pair_sums.LOGISTIC:
             loss, slope = torch.nn.functional.softplus(x), torch.sigmoid(x)
         else:
             loss, slope = (1.0 + x).clamp(min=0.0), (x > -1.0).to(x.dtype)
