@@ -314,23 +314,56 @@ def _logistic_by_cells(upper, lower, cells, count, table, upper_slopes, lower_sl
 
 
 @inner
-def _count_violated(score, ordered, sign):
-    """How many of the ascending `ordered` form a pair with the score whose hinge loss is not 0.
-
-    With sign = 1 they are uppers and the score is a lower's; with sign = -1 they are lowers and all are negated.
-    """
-    found, rest = 0, ordered.size
+def _search(score, margin, ordered, low, high):
+    """How many of the ascending `ordered` have margin + (score - theirs) > 0; at least low, at most high."""
+    rest = high - low
     while rest > 0:
         half = (rest + 1) // 2
-        is_violated = 1.0 + (sign * score - ordered[found + half - 1]) > 0.0
-        found += half * is_violated  # no branch, which the processor would guess wrong every other time
+        # No branch on the comparison, which the processor would guess wrong every other time.
+        low += half * (margin + (score - ordered[low + half - 1]) > 0.0)
         rest -= half
-    return found
+    return low
+
+
+@inner
+def _bucket(distance, scale, buckets):
+    at = distance * scale
+    return int(min(at, buckets - 1.0)) if at > 0.0 else 0
+
+
+@inner
+def _make_index(ordered, starts):
+    """Evenly spaced buckets: starts[b] of the scores are in buckets before b. Returns buckets per unit of score."""
+    buckets = starts.size - 1
+    width = ordered[ordered.size - 1] - ordered[0]
+    scale = buckets / width if width > 0.0 else 0.0
+    filled = 0
+    for i in range(ordered.size):
+        bucket = _bucket(ordered[i] - ordered[0], scale, buckets)
+        while filled <= bucket:
+            starts[filled] = i
+            filled += 1
+    for b in range(filled, buckets + 1):
+        starts[b] = ordered.size
+    return scale
+
+
+@inner
+def _count_below(score, margin, ordered, starts, scale):
+    """How many of `ordered` have margin + (score - theirs) > 0, by a search within their bucket and the next ones."""
+    buckets = starts.size - 1
+    bucket = _bucket(score + margin - ordered[0], scale, buckets)
+    low, high = starts[max(bucket - 1, 0)], starts[min(bucket + 2, buckets)]
+    found = _search(score, margin, ordered, low, high)
+    # Rounding may put a score into a bucket beyond those: then the search ends at the border.
+    is_too_low = found == high and high < ordered.size and margin + (score - ordered[high]) > 0.0
+    is_too_high = found == low and low > 0 and not margin + (score - ordered[low - 1]) > 0.0
+    return _search(score, margin, ordered, 0, ordered.size) if is_too_low or is_too_high else found
 
 
 @inner
 def _hinge_by_order(sorted_set, other_set, sign, sorted_slopes, other_slopes):
-    """The hinge loss with one set sorted; see `_count_violated` for `sign`."""
+    """The hinge loss with one set sorted: the uppers (sign = 1), or the lowers (sign = -1), all scores negated."""
     size = sorted_set.size
     ordered, room = np.empty(size), np.empty(size)
     for i in range(size):
@@ -340,10 +373,12 @@ def _hinge_by_order(sorted_set, other_set, sign, sorted_slopes, other_slopes):
     gaps[0] = 0.0
     for i in range(1, size):
         gaps[i] = gaps[i - 1] + i * (ordered[i] - ordered[i - 1])
+    starts = np.empty(size + 1, np.int64)
+    scale = _make_index(ordered, starts)
     reached = np.zeros(size + 1)
     total = 0.0
     for j in range(other_set.size):
-        k = _count_violated(other_set[j], ordered, sign)
+        k = _count_below(sign * other_set[j], 1.0, ordered, starts, scale)
         reached[k] += 1.0
         other_slopes[j] += sign * k
         if k > 0:
@@ -351,12 +386,7 @@ def _hinge_by_order(sorted_set, other_set, sign, sorted_slopes, other_slopes):
     for k in range(size - 1, -1, -1):
         reached[k] += reached[k + 1]
     for i in range(size):
-        found, rest = 0, size
-        while rest > 0:
-            half = (rest + 1) // 2
-            found += half * (ordered[found + half - 1] < sign * sorted_set[i])
-            rest -= half
-        sorted_slopes[i] -= sign * reached[found + 1]
+        sorted_slopes[i] -= sign * reached[_count_below(sign * sorted_set[i], 0.0, ordered, starts, scale) + 1]
     return total
 
 
