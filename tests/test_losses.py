@@ -135,6 +135,13 @@ def test_equals_the_formula(name, seed):
             assert value == pytest.approx(expected, rel=1e-10, abs=1e-12)
 
 
+@pytest.mark.parametrize("truncation", [1, 2, 7, 59, 60])
+def test_truncated_lambdarank_equals_the_formula(truncation, rng):
+    scores, labels = rng.standard_normal(60), rng.integers(0, 4, 60)
+    found = losses.lambdarank_loss(torch.tensor(scores), torch.tensor(labels), truncation=truncation)
+    assert found.item() == pytest.approx(long_lambdarank(scores.tolist(), labels.tolist(), truncation), rel=1e-11)
+
+
 @pytest.mark.parametrize("name", ["topk", "listmle"])
 @pytest.mark.parametrize("top", [None, 1, 3])
 def test_orders_without_ties_equal_the_formula(name, top):

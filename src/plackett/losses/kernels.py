@@ -134,19 +134,15 @@ def pair_lists(first, last, scores, order, starts, list_tiers, kind, table, valu
 
 
 @inner_sum
-def _lambda_row(w, gain, discount, weight, lower, lower_gain, lower_discount, lower_weight, lower_gradient):
-    """As `_logistic_row`, each pair weighted by the change of DCG when its items swap places.
-
-    `weight` is 1 for items within the truncation level and 0 for others; pairs of two others do not count.
-    """
+def _lambda_row(w, gain, discount, lower, lower_gain, lower_discount, lower_gradient):
+    """sum_j of the logistic loss of each pair times the change of DCG when its items swap places, and its slopes."""
     value = 0.0
     pull = 0.0
     for j in range(lower.size):
         x = lower[j] - w
         e = fast_exp(-abs(x))
         larger = 1.0 / (1.0 + e)
-        counts = max(weight, lower_weight[j])
-        change = counts * abs((gain - lower_gain[j]) * (discount - lower_discount[j]))
+        change = abs((gain - lower_gain[j]) * (discount - lower_discount[j]))
         slope = change * (larger if x > 0.0 else e * larger)
         value += change * (max(x, 0.0) + fast_log1p_of_unit(e))
         lower_gradient[j] += slope
@@ -163,15 +159,38 @@ def _ideal_dcg(gains, size, truncation):
     return total
 
 
+@inner_sum
+def _placed_row(w, gain, tier, discount, later, later_gain, later_tier, later_discount, later_gradient):
+    """As `_lambda_row`, of an item and all in later places, whichever of the two is in the better tier."""
+    value = 0.0
+    pull = 0.0
+    for j in range(later.size):
+        # 1 if the item is preferred to j, -1 if j is, 0 if they tie
+        side = (1.0 if later_tier[j] > tier else 0.0) - (1.0 if later_tier[j] < tier else 0.0)
+        x = side * (later[j] - w)
+        e = fast_exp(-abs(x))
+        larger = 1.0 / (1.0 + e)
+        change = abs(side * (gain - later_gain[j]) * (discount - later_discount[j]))
+        slope = side * change * (larger if x > 0.0 else e * larger)
+        value += change * (max(x, 0.0) + fast_log1p_of_unit(e))
+        later_gradient[j] += slope
+        pull += slope
+    return value, pull
+
+
 @kernel
 def lambda_lists(first, last, scores, gains, order, starts, list_tiers, truncation, value, gradient):
-    """LambdaRank: the logistic loss of all pairs, weighted by |change of NDCG|, the weights held constant."""
+    """LambdaRank: the logistic loss of all pairs, weighted by |change of NDCG|, the weights held constant.
+
+    With truncation k only pairs with an item in the first k places count: those items are compared with all in later
+    places, in time (items * k). Without, each item is compared with those of lower tiers.
+    """
     longest = 1
     for b in range(first, last):
         longest = max(longest, starts[list_tiers[b + 1]] - starts[list_tiers[b]])
-    w, gain, discount, weight, slopes = (
-        np.empty(longest), np.empty(longest), np.empty(longest), np.empty(longest), np.empty(longest)
-    )  # fmt: skip
+    w, gain, discount, slopes = np.empty(longest), np.empty(longest), np.empty(longest), np.empty(longest)
+    placed, placed_gain, tier = np.empty(longest), np.empty(longest), np.empty(longest)
+    placed_tier, placed_slopes = np.empty(longest), np.empty(longest)
     for b in range(first, last):
         base = starts[list_tiers[b]]
         size = starts[list_tiers[b + 1]] - base
@@ -183,19 +202,38 @@ def lambda_lists(first, last, scores, gains, order, starts, list_tiers, truncati
         total = 0.0
         if ideal > 0.0:
             places = np.argsort(-w[:size], kind="mergesort")
-            for place in range(size):
-                i = places[place]
-                weight[i] = 1.0 if place < truncation else 0.0
-                discount[i] = 1.0 / math.log2(2.0 + place)
-            for m in range(list_tiers[b], list_tiers[b + 1] - 1):
-                below = starts[m + 1] - base
-                for i in range(starts[m] - base, below):
-                    loss, pull = _lambda_row(
-                        w[i], gain[i], discount[i], weight[i], w[below:size], gain[below:size], discount[below:size],
-                        weight[below:size], slopes[below:size],
+            if truncation < size:
+                for m in range(list_tiers[b], list_tiers[b + 1]):
+                    for i in range(starts[m] - base, starts[m + 1] - base):
+                        tier[i] = m
+                for place in range(size):
+                    i = places[place]
+                    placed[place], placed_gain[place], placed_tier[place] = w[i], gain[i], tier[i]
+                    placed_slopes[place] = 0.0
+                    discount[place] = 1.0 / math.log2(2.0 + place)
+                for place in range(truncation):
+                    later = place + 1
+                    loss, pull = _placed_row(
+                        placed[place], placed_gain[place], placed_tier[place], discount[place], placed[later:size],
+                        placed_gain[later:size], placed_tier[later:size], discount[later:size],
+                        placed_slopes[later:size],
                     )  # fmt: skip
                     total += loss
-                    slopes[i] -= pull
+                    placed_slopes[place] -= pull
+                for place in range(size):
+                    slopes[places[place]] = placed_slopes[place]
+            else:
+                for place in range(size):
+                    discount[places[place]] = 1.0 / math.log2(2.0 + place)
+                for m in range(list_tiers[b], list_tiers[b + 1] - 1):
+                    below = starts[m + 1] - base
+                    for i in range(starts[m] - base, below):
+                        loss, pull = _lambda_row(
+                            w[i], gain[i], discount[i], w[below:size], gain[below:size], discount[below:size],
+                            slopes[below:size],
+                        )  # fmt: skip
+                        total += loss
+                        slopes[i] -= pull
             total /= ideal
             for i in range(size):
                 slopes[i] /= ideal
