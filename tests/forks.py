@@ -28,7 +28,7 @@ class Fork:
             sender.send((None, f"{type(error).__name__}: {error}\n{traceback.format_exc()}"))
         sender.close()
 
-    def outcome(self, seconds: float = 120.0) -> tuple[Any, str | None]:
+    def outcome(self, seconds: float = 1200.0) -> tuple[Any, str | None]:
         """What it returned, and the error it ended with, if so."""
         try:
             if not self._receiver.poll(seconds):

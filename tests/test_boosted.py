@@ -1,12 +1,10 @@
 """BoostedRanker: leaves, scores, the scikit-learn contract, models on disk, resumed training."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -402,30 +400,37 @@ def test_a_checkpoint_of_another_training_is_refused(data: RankingData, other: R
 
 
 def test_killed_in_the_middle(tmp_path: Path) -> None:
-    """kill -9 at whatever moment; the next run takes up what was kept and ends with the same model."""
+    """kill -9 between two checkpoints; the next run takes up what was kept and ends with the same model."""
     code = textwrap.dedent("""
-        import sys, time
+        import os, signal, sys
         from plackett import BoostedRanker
         from plackett.data import make_graded_lists
         data = make_graded_lists(60, mean_length=20, n_features=14, random_state=0)[0]
         model = BoostedRanker(n_estimators=60, num_leaves=7, min_child_samples=5, subsample=0.7, random_state=0)
-        slow = [lambda env: time.sleep(0.02)] if sys.argv[2] == "slow" else []
-        model.fit(data, checkpoint=sys.argv[1] + "/state", checkpoint_every=7, callbacks=slow)
+        rounds = []
+
+        def note(env):
+            rounds.append(env.iteration)
+            if env.iteration == int(sys.argv[2]):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        model.fit(data, checkpoint=sys.argv[1] + "/state", checkpoint_every=7, callbacks=[note])
         model.save(sys.argv[1] + "/model")
+        print(rounds[0], len(rounds))
     """)
     interrupted, whole = tmp_path / "interrupted", tmp_path / "whole"
     interrupted.mkdir()
     whole.mkdir()
-    process = subprocess.Popen([sys.executable, "-c", code, str(interrupted), "slow"])  # noqa: S603
-    deadline = time.monotonic() + 120
-    while not (interrupted / "state").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.15)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+
+    def run(folder: Path, last: int) -> tuple[int, str]:
+        command = [sys.executable, "-c", code, str(folder), str(last)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 (our own code)
+        return done.returncode, done.stdout.strip()
+
+    assert run(interrupted, 24) == (-signal.SIGKILL, "")
     assert not (interrupted / "model").exists()
-    for folder in (interrupted, whole):
-        subprocess.run([sys.executable, "-c", code, str(folder), "fast"], check=True)  # noqa: S603
+    assert run(interrupted, -1) == (0, "21 39")
+    assert run(whole, -1) == (0, "0 60")
     assert (interrupted / "model" / "model.txt").read_bytes() == (whole / "model" / "model.txt").read_bytes()
 
 

@@ -1,8 +1,7 @@
 import json
+import signal
 import subprocess
 import sys
-import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -119,21 +118,22 @@ def test_files_of_results(tmp_path: Path) -> None:
         run_experiment(EXAMPLE, "huge", tmp_path)
 
 
-SLOW = """
-import sys, time
+KILLED = """
+import os, signal, sys
 from dataclasses import replace
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_experiments import EXAMPLE, squares
 from plackett.experiments import DataFolder, run_experiment, write_results
 
-def slowly(configuration, cell, data):
+def noted(configuration, cell, data):
     with open({log!r}, "a") as file:
         file.write(f"{{cell['number']}}\\n")
-    time.sleep(0.05)
+    if cell["number"] == {last}:
+        os.kill(os.getpid(), signal.SIGKILL)
     return squares(configuration, cell, data)
 
-experiment = replace(EXAMPLE, run=slowly)
+experiment = replace(EXAMPLE, run=noted)
 out = Path({out!r})
 results = run_experiment(experiment, "full", out / "cells")
 write_results(experiment, "full", results, out, data=DataFolder(), command="plackett reproduce example")
@@ -144,25 +144,18 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
     """kill -9 while cells are computed: finished ones are not repeated, and the final files are the same."""
     log, killed, whole = tmp_path / "log", tmp_path / "killed", tmp_path / "whole"
 
-    def start(out: Path) -> subprocess.Popen[bytes]:
-        script = SLOW.format(tests=str(Path(__file__).parent), log=str(log), out=str(out))
-        return subprocess.Popen([sys.executable, "-c", script])  # noqa: S603 - our own script
+    def run(out: Path, last: int = -1) -> int:
+        script = KILLED.format(tests=str(Path(__file__).parent), log=str(log), out=str(out), last=last)
+        return subprocess.run([sys.executable, "-c", script], check=False).returncode  # noqa: S603 - our own script
 
-    for kept in (1, 4):
-        process = start(killed)
-        while len(list(killed.glob("cells/*/*.json"))) < kept:
-            assert process.poll() is None
-            time.sleep(0.005)
-        process.kill()
-        process.wait()
+    for last in (1, 4):
+        assert run(killed, last) == -signal.SIGKILL
     assert not list(killed.glob("*.json"))
-    assert start(killed).wait() == 0
-    counts = Counter(log.read_text().split())
-    assert set(counts) == {str(number) for number in range(10)}
-    assert sum(counts.values()) <= 12  # at most the one at work is repeated for each of two kills
+    assert run(killed) == 0
+    assert log.read_text().split() == [*"01", *"1234", *"456789"]  # only the ones at work are repeated
     log.unlink()
-    assert start(whole).wait() == 0
-    assert Counter(log.read_text().split()) == {str(number): 1 for number in range(10)}
+    assert run(whole) == 0
+    assert log.read_text().split() == [*"0123456789"]
     for path in sorted(whole.glob("*.*")):
         assert path.read_bytes() == (killed / path.name).read_bytes()
 

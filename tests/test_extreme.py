@@ -425,6 +425,7 @@ def test_the_best_labels(sizes: Any, data: MultilabelData, monkeypatch: pytest.M
 
 
 def test_dense_and_sparse_rows(data: MultilabelData) -> None:
+    """The same to the last bit, for rows become CSR, or dense with "standard", before anything is computed."""
     dense = data.X.toarray()
     for scaling in ("norm", "tfidf", "none"):
         first, second = (ExtremeClassifier(**SETTINGS, scaling=scaling).fit(X, data.Y) for X in (data.X, dense))
@@ -435,7 +436,10 @@ def test_dense_and_sparse_rows(data: MultilabelData) -> None:
 
 
 def test_entries_that_come_twice_are_their_sum(data: MultilabelData) -> None:
-    """CSR without canonical form: the same matrix, so the same model."""
+    """CSR without canonical form: the same matrix, so the same model.
+
+    To the last bit: the sum of two halves is exact, and entries are added before anything else is computed.
+    """
 
     def twice(matrix: Any) -> Any:
         halves = np.repeat(matrix.data / 2.0, 2)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,7 +149,10 @@ def test_weights_scale_out(data: RankingData) -> None:
 
 
 def test_rows_in_any_order(data: RankingData) -> None:
-    """Rows of different lists mixed, the order of lists and the order within them kept: the same model."""
+    """Rows of different lists mixed, the order of lists and the order within them kept: the same model.
+
+    To the last bit, for rows are sorted by list before anything is computed.
+    """
     size = np.diff(data.offsets)
     within = np.arange(len(data.y)) - np.repeat(data.offsets[:-1], size)
     order = np.lexsort((data.qid, within))
@@ -354,7 +358,7 @@ def test_missing_values_are_learned_from(rng: np.random.Generator) -> None:
 def test_kinds_of_features(data: RankingData) -> None:
     sparse = csr_array(np.where(data.X > 0.5, data.X, 0.0))
     model = NeuralRanker(**SETTINGS).fit(sparse, data.y, qid=data.qid)
-    np.testing.assert_array_equal(model.predict(sparse), model.predict(sparse.toarray()))
+    np.testing.assert_array_equal(model.predict(sparse), model.predict(sparse.toarray()))  # made dense first: same bits
     single = NeuralRanker(**SETTINGS).fit(data.X.astype(np.float32), data.y, qid=data.qid)
     assert np.isfinite(single.predict(data.X.astype(np.float32))).all()
     X = data.X.copy()
@@ -674,7 +678,7 @@ def test_beginning_anew(data: RankingData, tmp_path: Path) -> None:
 
 
 KILLED = """
-    import json, os, random, signal, sys, time, torch
+    import itertools, json, os, random, signal, sys, torch
     from pathlib import Path
     from plackett import ExtremeClassifier, NeuralRanker
     from plackett.data import make_multilabel, make_tiered_lists
@@ -686,31 +690,43 @@ KILLED = """
     wide = ExtremeClassifier(hidden_sizes=(8,), epochs=12, batch_size=16, random_state=0, sparse_gradients=True,
                              negatives=8, validation_fraction=0.2, early_stopping_rounds=9, ensemble=2)
 
-    def run(folder, pause):
+    def run(folder):
         for model, data, name in ((ranker, lists, "ranker"), (wide, rows, "wide")):
-            model.fit(data, checkpoint=folder / name, checkpoint_every=0.0, callbacks=[lambda _: time.sleep(pause)])
+            model.fit(data, checkpoint=folder / name, checkpoint_every=0.0)
             model.save(folder / f"{name}.model")
 
-    kills, status = 0, None
-    while status != 0:  # a process that is killed takes nothing with it but what is on disk
+    def run_in_child(folder, last=None):
+        # How it ended, and the calls of functions until then; it is killed at call number `last`.
         child = os.fork()
         if child == 0:
-            run(place / "parts", 0.03)
+            calls = itertools.count()
+
+            def count(frame, event, argument):
+                if next(calls) == last:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            sys.setprofile(count)
+            run(folder)
+            sys.setprofile(None)
+            (place / "calls").write_text(str(next(calls)))
             os._exit(0)
-        if kills < 10:
-            time.sleep(moments.uniform(0.05, 0.3))
-            os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
-        assert status in (0, signal.SIGKILL), status
-        kills += status == signal.SIGKILL
-    run(place / "whole", 0.0)
-    print(json.dumps(kills))
+        return status, None if status else int((place / "calls").read_text())
+
+    run(place / "whole")  # here, so that the forks have their kernels
+    _, calls = run_in_child(place / "counted")
+    # No moment is later than a twelfth of the way: after ten kills there is work left for the last one.
+    kills = [run_in_child(place / "parts", moments.randrange(calls // 12))[0] for _ in range(10)]
+    _, left = run_in_child(place / "parts")
+    print(json.dumps([kills, left / calls]))
 """
 
 
 def test_killed_at_ten_moments(tmp_path: Path) -> None:
     """kill -9 at random moments, taken up each time, ends with the weights of a run that nobody killed."""
-    assert run_alone(KILLED, tmp_path) == 10
+    kills, left = run_alone(KILLED, tmp_path)
+    assert kills == [signal.SIGKILL] * 10
+    assert 0 < left < 0.9  # the last one goes on where the others were
     for name in ("ranker", "wide"):
         found, wanted = (tmp_path / part / f"{name}.model" / "weights.safetensors" for part in ("parts", "whole"))
         assert found.read_bytes() == wanted.read_bytes()

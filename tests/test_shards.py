@@ -30,6 +30,8 @@ from plackett.training import Workers
 from plackett.training.checkpoints import read_tensors, write_tensors
 from plackett.training.shards import checksum
 
+_LARGEST_WAIT = 600  # seconds: far above what anything here takes on a busy machine, and not for ever
+
 # Shards in threads of one process, for tests of what they compute
 
 
@@ -44,11 +46,11 @@ class Meeting:
 
     def exchange(self, number: int, values: torch.Tensor, kind: str) -> torch.Tensor:
         self.slots[number] = values.clone()
-        self.barrier.wait(10)
+        self.barrier.wait(_LARGEST_WAIT)
         found = torch.stack(list(self.slots))
         if number == 0:
             self.messages.append((kind, values.numel() * values.element_size()))
-        self.barrier.wait(10)
+        self.barrier.wait(_LARGEST_WAIT)
         return found
 
 
@@ -327,7 +329,7 @@ def test_shards_learn_what_the_whole_layer_learns(mesh: int, learned: Any) -> No
 
 
 ESTIMATORS = """
-    import json, os, shutil, sys, time, warnings
+    import fcntl, json, os, shutil, sys, warnings
     from contextlib import redirect_stdout
     from io import StringIO
     from pathlib import Path
@@ -430,15 +432,18 @@ ESTIMATORS = """
     found["three of two"] = together(2, three_of_two)
 
     def left_alone(work):
-        # Process 1 ends before the others do their work.
+        # Process 1 ends before the others do their work: then the lock that it took before they met is free.
+        alive = (folder / "alive").open("w")
+        if os.environ["RANK"] == "1":
+            fcntl.flock(alive, fcntl.LOCK_EX)
         with joined() as workers:
             model = ExtremeClassifier.load(folder / "exact", label_shards=2) if work == "predict" else None
             if workers.rank == 1:
                 os._exit(0)
-            time.sleep(0.5)
+            fcntl.flock(alive, fcntl.LOCK_EX)
             return error_of(lambda: Workers(2) if model is None else model.predict_top(test.X, 5))
 
-    found["alone"] = [forks(2, lambda: left_alone(work), PLACKETT_TIMEOUT="60")[0].outcome()
+    found["alone"] = [forks(2, lambda: left_alone(work), PLACKETT_TIMEOUT="600")[0].outcome()
                       for work in ("groups", "predict")]
 
     def write(path):
@@ -505,12 +510,15 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def assert_same_model(one: Any, wanted: Any) -> None:
-    """Single precision and Adam: some twenty steps agree to 1e-4, and near ties may fall otherwise."""
+    """Single precision and Adam: some twenty steps agree to 1e-4, and near ties may fall otherwise.
+
+    One that does changes a metric of the twenty rows by at most 1/60, in p@3.
+    """
     np.testing.assert_allclose(centred(one["all"]), centred(wanted["all"]), rtol=1e-4, atol=1e-4)
     assert np.mean(np.array(one["labels"]) == np.array(wanted["labels"])) > 0.95
     assert one["best"] == wanted["best"]
-    without_seconds = [[row[:-4] + row[-3:] for row in model["history"]] for model in (one, wanted)]
-    np.testing.assert_allclose(*without_seconds, rtol=1e-4)
+    np.testing.assert_allclose(*([row[:-4] for row in model["history"]] for model in (one, wanted)), rtol=1e-4)
+    np.testing.assert_allclose(*([row[-3:] for row in model["history"]] for model in (one, wanted)), atol=0.02)
 
 
 @pytest.mark.parametrize("way", ["exact", "sampled", "logistic"])
