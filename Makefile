@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint reproduce-quick bench faults fuzz soak clean
+.PHONY: demo test test-variants lint reproduce-quick bench faults fuzz soak clean
 
 .venv/.created:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Plackett needs Python 3.11 or newer; set PYTHON=")'
@@ -31,6 +31,10 @@ lint: .venv/.dev
 
 test: .venv/.dev lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+# The tests as other processors would run them, with two threads, and in other orders: hours.
+test-variants: .venv/.dev
+	$(BIN)/python tests/variants.py
 
 # Every experiment of the papers in minutes; `plackett reproduce all --scale full` takes hours.
 reproduce-quick: .venv/.dev

@@ -11,14 +11,19 @@ from typing import Any
 
 def run_alone(code: str, *arguments: Any) -> Any:
     """What a fresh process prints last, as JSON; warnings are errors there too."""
-    # Some processors have instructions for bfloat16 that their machine does not let them use.
-    environment = {"PYTHONPATH": str(Path(__file__).parent), "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]  # the code that is under test here
+    environment = {
+        # Some processors have instructions for bfloat16 that their machine does not let them use.
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
     done = subprocess.run(  # noqa: S603 (our own code)
         [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **environment},
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

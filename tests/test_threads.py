@@ -147,8 +147,9 @@ def _threads_in_worker():
     return plackett.get_num_threads()
 
 
-def test_joblib_workers_share_the_processors(problem):
+def test_joblib_workers_share_the_processors(problem, monkeypatch):
     joblib = pytest.importorskip("joblib")
+    monkeypatch.delenv("PLACKETT_NUM_THREADS", raising=False)  # which would come before what joblib says
     workers = 2
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
         numbers = joblib.Parallel(n_jobs=workers)(joblib.delayed(_threads_in_worker)() for _ in range(4))

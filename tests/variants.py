@@ -1,0 +1,145 @@
+"""The test suite under other code paths, threads and orders, one run after the other; a table at the end.
+
+    python tests/variants.py                          all of them
+    python tests/variants.py oldest reversed          some of them
+    python tests/variants.py -- tests/test_linear.py  some tests under all of them
+    python tests/variants.py --list
+
+Libraries choose their code by the processor: OpenBLAS (NumPy, SciPy), MKL and oneDNN (torch), ATen, NumPy's own loops
+and numba each have an environment variable that makes them take that of another one, and round otherwise. A test
+whose outcome hangs on rounding, on the timing of threads or on what ran before fails under some of them. The logs are
+in --logs. The status is that of the worst run.
+
+It is also the plugin of pytest that sets the order: `-p variants --order reversed`, or `--order 7` to shuffle the
+files, and the tests within each, by that seed. Tests of a file stay together, since they share what is costly to set
+up.
+"""
+
+import argparse
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed")
+
+
+# The plugin
+
+
+def pytest_addoption(parser: Any) -> None:
+    parser.addoption("--order", default="given", help="given, reversed, or the seed of a shuffle")
+
+
+def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
+    order = config.getoption("--order")
+    if order == "reversed":
+        items.reverse()
+    elif order != "given":
+        shuffle = random.Random(int(order))  # noqa: S311 (no secret)
+        files = sorted({item.path for item in items})
+        shuffle.shuffle(files)
+        drawn = {item: shuffle.random() for item in items}
+        items.sort(key=lambda item: (files.index(item.path), drawn[item]))
+
+
+# The runs
+
+
+def _numpy_features() -> str:
+    """Those that NumPy has loops for beyond its least processor, and that this one has."""
+    from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+
+    return " ".join(name for name in __cpu_dispatch__ if __cpu_features__[name])
+
+
+def _has_avx512() -> bool:
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.exists() and "avx512vl" in cpuinfo.read_text()
+
+
+def variants() -> dict[str, tuple[dict[str, str], list[str]]]:
+    """Environment and options of pytest by name."""
+    one, two = ({"OMP_NUM_THREADS": n, "PLACKETT_NUM_THREADS": n} for n in "12")
+    oldest = {
+        "OPENBLAS_CORETYPE": "Prescott", "MKL_CBWR": "COMPATIBLE", "ATEN_CPU_CAPABILITY": "default",
+        "ONEDNN_MAX_CPU_ISA": "SSE41", "NUMBA_CPU_NAME": "generic", "NPY_DISABLE_CPU_FEATURES": _numpy_features(),
+    }  # fmt: skip
+    sse4 = {
+        "OPENBLAS_CORETYPE": "Nehalem", "MKL_CBWR": "SSE4_2", "ATEN_CPU_CAPABILITY": "default",
+        "NUMBA_CPU_NAME": "nehalem", "NUMBA_CPU_FEATURES": "+sse4.2,+sse4.1,+ssse3,+sse3,+popcnt,+cx16",
+    }  # fmt: skip
+    avx2 = {
+        "OPENBLAS_CORETYPE": "Haswell", "MKL_CBWR": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "NUMBA_CPU_NAME": "haswell",
+    }  # fmt: skip
+    avx512 = {"OPENBLAS_CORETYPE": "SkylakeX", "MKL_CBWR": "AVX512", "ATEN_CPU_CAPABILITY": "avx512"}
+    return {
+        "default": (one, []),
+        "oldest": (one | oldest, []),
+        "sse4": (one | sse4, []),
+        "avx2": (one | avx2, []),
+        **({"avx512": (one | avx512, [])} if _has_avx512() else {}),
+        "two threads": (two, []),
+        "reversed": (one, ["--order", "reversed"]),
+        "random 1": (one, ["--order", "1"]),
+        "random 2": (one, ["--order", "2"]),
+    }
+
+
+def run(name: str, environment: dict[str, str], options: list[str], logs: Path) -> dict[str, Any]:
+    """Counts by outcome, seconds and the status of pytest."""
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    given = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), **environment}
+    if "NUMBA_CPU_NAME" in environment:  # kernels for another processor beside those for this one
+        given["PLACKETT_CACHE_DIR"] = str(logs / f"kernels {environment['NUMBA_CPU_NAME']}")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "variants", *options]
+    start = time.monotonic()
+    with (logs / f"{name}.log").open("w") as log:
+        log.write(f"{' '.join(f'{key}={value!r}' for key, value in environment.items())} {' '.join(command)}\n")
+        log.flush()
+        status = subprocess.run(  # noqa: S603 (our own code)
+            command, cwd=ROOT, env={**os.environ, **given}, stdout=log, stderr=subprocess.STDOUT, check=False
+        ).returncode
+    minutes = (time.monotonic() - start) / 60
+    last = (logs / f"{name}.log").read_text().rstrip().rpartition("\n")[2]
+    counts = {outcome: int(number) for number, outcome in re.findall(r"(\d+) (\w+?)s?\b", last)}
+    return {**{one: counts.get(one, 0) for one in OUTCOMES}, "minutes": minutes, "status": status}
+
+
+def main() -> int:
+    known = variants()
+    own = sys.argv[1:]
+    cut = own.index("--") if "--" in own else len(own)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="variant", help=", ".join(known))
+    parser.add_argument("--logs", type=Path, help="the folder of the logs; a temporary one if not given")
+    parser.add_argument("--list", action="store_true", help="print what each of them sets")
+    asked = parser.parse_args(own[:cut])
+    if unknown := set(asked.names) - set(known):
+        parser.error(f"variant must be one of {', '.join(known)}, got {', '.join(sorted(unknown))}")
+    if asked.list:
+        for name, (environment, options) in known.items():
+            print(f"{name:12}", *(f"{key}={value!r}" for key, value in environment.items()), *options)
+        return 0
+    logs = asked.logs or Path(tempfile.mkdtemp(prefix="variants-"))
+    logs.mkdir(parents=True, exist_ok=True)
+    print(f"logs in {logs}")
+    print(f"{'variant':12}", *(f"{one:>8}" for one in OUTCOMES), f"{'minutes':>8}", flush=True)
+    worst = 0
+    for name in asked.names or known:
+        environment, options = known[name]
+        found = run(name, environment, [*options, *own[cut + 1 :]], logs)
+        worst = max(worst, abs(found.pop("status")))
+        minutes = found.pop("minutes")
+        print(f"{name:12}", *(f"{value:8}" for value in found.values()), f"{minutes:8.1f}", flush=True)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())
