@@ -17,7 +17,7 @@ _FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
     "--remote-debugging-pipe",
 )  # fmt: skip
-_PATIENCE = 60.0  # seconds, for a machine with much else to do
+_PATIENCE = 600.0  # seconds, for a machine with much else to do
 
 
 def find_chromium() -> str:

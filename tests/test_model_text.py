@@ -1,5 +1,6 @@
 """The text of LightGBM's models: all that we write passes, what could harm LightGBM does not."""
 
+import math
 import re
 import warnings
 from pathlib import Path
@@ -231,11 +232,11 @@ def test_linear_leaves() -> None:
 def test_altered_models_in_a_process_of_their_own() -> None:
     """With the right hash of the wrong text: a clean error, or a model that predicts."""
     names = [name for name in fuzz.TARGETS if "boosted" in name]
-    found = fuzz.run_apart(names, 120, 60.0, 1)
+    found = fuzz.run_apart(names, 120, math.inf, 1, fuzz.UNHURRIED)
     assert list(found) == names, found
     for counts in found.values():
-        assert counts["inputs"] == counts["clean errors"] + counts["accepted"] > 50
-        assert counts["clean errors"] > counts["inputs"] // 3
+        assert counts["clean errors"] + counts["accepted"] == 120
+        assert counts["clean errors"] > 40
         assert counts["accepted"] > 0
 
 
