@@ -210,10 +210,14 @@ def test_recovery_and_biases() -> None:
 
 def test_solvers_and_scales_agree(data: RankingData) -> None:
     expected = LinearRanker().fit(data)
-    for options in ({"solver": "newton-cg"}, {"standardise": False}, {"inference": False, "l2": 1e-12, "tol": 1e-9}):
+    for options in ({"solver": "newton-cg"}, {"standardise": False}):
         found = LinearRanker(**options).fit(data)
         assert found.converged_
-        np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-7)  # gradients of 1e-9, curvatures of 0.1
+        np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-9)
+    # Without the last steps of inference, L-BFGS gets no further than gradients of some 1e-8: the value does not change.
+    found = LinearRanker(inference=False, l2=1e-12, tol=1e-7).fit(data)
+    assert found.converged_
+    np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-6)  # gradients of 1e-7, curvatures of 0.1
     stretched = RankingData(data.X * [1e-3, 1.0, 1e4], data.y, data.qid, data.offsets)
     found = LinearRanker().fit(stretched)
     np.testing.assert_allclose(found.coef_ * [1e-3, 1.0, 1e4], expected.coef_, rtol=1e-9)
