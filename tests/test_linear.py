@@ -214,7 +214,7 @@ def test_solvers_and_scales_agree(data: RankingData) -> None:
         found = LinearRanker(**options).fit(data)
         assert found.converged_
         np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-9)
-    # Without the last steps of inference, L-BFGS gets no further than gradients of some 1e-8: the value does not change.
+    # Without the last steps of inference, L-BFGS gets to gradients of some 1e-8: below, the value does not change.
     found = LinearRanker(inference=False, l2=1e-12, tol=1e-7).fit(data)
     assert found.converged_
     np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-6)  # gradients of 1e-7, curvatures of 0.1
