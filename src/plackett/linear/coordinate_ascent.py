@@ -26,6 +26,7 @@ from plackett.metrics.ranking import discounts_of
 from plackett.threads import run_over_ranges
 
 _COST_PER_ITEM = 100
+_CHANGES_PER_ITEM = 32  # that there is room for at first; where there are more, the lists are gone through twice
 _NARROW = 1e-9  # radians; between crossings at the same weight, parted only by rounding
 _MAX_GRADE = 4  # of ERR, where its name alone is given
 _ROUNDING = 1e-10  # of sums of changes of a metric that is at most 1
@@ -116,10 +117,15 @@ def best_weight(
     parts: dict[int, tuple[Floats, Floats]] = {}
 
     def call(first: int, last: int) -> int:
-        parts[first] = changes_along_line(
-            first, last, rest, feature, metric.worths, offsets, metric.factors, metric.cutoff, metric.rule,
-            metric.discounts,
-        )  # fmt: skip
+        room, wanted = 0, 1 + _CHANGES_PER_ITEM * int(offsets[last] - offsets[first])
+        while room < wanted:  # at most twice
+            room = wanted
+            at, change = np.empty(room), np.empty(room)
+            wanted = int(changes_along_line(
+                first, last, rest, feature, metric.worths, offsets, metric.factors, metric.cutoff, metric.rule,
+                metric.discounts, at, change,
+            ))  # fmt: skip
+        parts[first] = at[:wanted], change[:wanted]
         return 0
 
     run_over_ranges(call, offsets * _COST_PER_ITEM)

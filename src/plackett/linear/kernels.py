@@ -91,9 +91,9 @@ def _share_worths(a, b, worth, order, rule):
 
 @inner
 def _sweep(a, b, worth, places, rule, discounts, factor, order, above, crossings, at, change, used):
-    """Append where, from c = -inf up, the list's metric changes, and by how much; returns what of the room is used.
+    """Append where, from c = -inf up, the list's metric changes, and by how much; returns how many there are by then.
 
-    The arrays `at` and `change` are returned as well, for they may have been moved to where there is more room.
+    Changes that `at` and `change` have no room for are only counted.
     """
     _share_worths(a, b, worth, order, rule)
     above[0] = 1.0 if rule == CASCADE else 0.0
@@ -108,7 +108,7 @@ def _sweep(a, b, worth, places, rule, discounts, factor, order, above, crossings
                 place = i
         now = crossings[place]
         if now == math.inf:
-            return at, change, used
+            return used
         if place == places - 1:
             lower, upper = order[entering], order[place]
             order[entering], order[place] = upper, lower
@@ -132,15 +132,16 @@ def _sweep(a, b, worth, places, rule, discounts, factor, order, above, crossings
         if place >= places - 2:
             crossings[places - 1], entering = _next_from_below(a, b, worth, order, places, now)
         if delta != 0.0 and factor != 0.0:
-            if used == at.size:
-                at, change = np.concatenate((at, np.empty_like(at))), np.concatenate((change, np.empty_like(change)))
-            at[used], change[used] = now, factor * delta
+            if used < at.size:
+                at[used], change[used] = now, factor * delta
             used += 1
 
 
 @kernel
-def changes_along_line(first, last, rest, feature, worths, offsets, factors, cutoff, rule, discounts):
+def changes_along_line(first, last, rest, feature, worths, offsets, factors, cutoff, rule, discounts, at, change):
     """Where c changes the metric of the lists first..last for scores rest + c feature, and by how much.
+
+    Written to `at` and `change`, as far as they go. Returns how many there are.
 
     worths    of the items
     factors   what a list's terms are multiplied with; lists with 0 are left out
@@ -149,7 +150,7 @@ def changes_along_line(first, last, rest, feature, worths, offsets, factors, cut
     for b in range(first, last):
         longest = max(longest, offsets[b + 1] - offsets[b])
     above, crossings = np.empty(longest), np.empty(longest)
-    at, change, used = np.empty(256), np.empty(256), 0
+    used = 0
     for list_number in range(first, last):
         begin, end = offsets[list_number], offsets[list_number + 1]
         if factors[list_number] == 0.0 or end - begin < 2:
@@ -160,8 +161,8 @@ def changes_along_line(first, last, rest, feature, worths, offsets, factors, cut
         order = order[np.argsort(b[order], kind="mergesort")]
         if b[order[0]] == b[order[-1]]:
             continue
-        at, change, used = _sweep(
+        used = _sweep(
             a, b, worth, min(cutoff, end - begin), rule, discounts, factors[list_number], order, above, crossings,
             at, change, used,
         )  # fmt: skip
-    return at[:used], change[:used]
+    return used

@@ -1,5 +1,7 @@
 """Compiled steps on directed graphs, all but the last in time and memory of nodes + edges.
 
+What they find is written to arrays that they are given.
+
 A graph is kept as `starts` and `successors`: the successors of node u are successors[starts[u]:starts[u+1]], each once.
 """
 
@@ -11,15 +13,18 @@ WORDS = 8  # of 64 targets, followed together in `pairs_within`: a row is one ca
 
 
 @kernel
-def adjacency(winners, losers, nodes):
-    """`starts` and `successors` of a graph from its edges in any order; repeated edges are dropped."""
-    starts = np.zeros(nodes + 1, np.int64)
+def adjacency(winners, losers, starts, successors):
+    """Fill `starts` and `successors` of a graph from its edges in any order; returns how many differ.
+
+    `successors` has room for all edges; repeated ones are dropped.
+    """
+    nodes = starts.size - 1
+    starts[:] = 0
     for e in range(winners.size):
         starts[winners[e] + 1] += 1
     for u in range(nodes):
         starts[u + 1] += starts[u]
     free = starts[:-1].copy()
-    successors = np.empty(winners.size, np.int32)
     for e in range(winners.size):
         u = winners[e]
         successors[free[u]] = losers[e]
@@ -36,12 +41,14 @@ def adjacency(winners, losers, nodes):
                 successors[kept] = v
                 kept += 1
     starts[nodes] = kept
-    return starts, successors[:kept]
+    return kept
 
 
 @kernel
-def topological_order(starts, successors):
-    """Nodes such that edges lead forward, in order of depth (the longest path to a node); short of those behind cycles.
+def topological_order(starts, successors, order):
+    """Fill `order` with nodes such that edges lead forward, in order of depth (the longest path to a node).
+
+    Returns how many they are: those behind cycles are missing.
 
     The queue is first in, first out: a node enters behind the deepest of its predecessors, so depth never falls.
     """
@@ -49,7 +56,6 @@ def topological_order(starts, successors):
     waiting_for = np.zeros(nodes, np.int64)
     for k in range(successors.size):
         waiting_for[successors[k]] += 1
-    order = np.empty(nodes, np.int32)
     end = 0
     for u in range(nodes):
         if waiting_for[u] == 0:
@@ -65,12 +71,12 @@ def topological_order(starts, successors):
             if waiting_for[v] == 0:
                 order[end] = v
                 end += 1
-    return order[:end]
+    return end
 
 
 @kernel
-def tier_offsets(order, starts, successors):
-    """Where the tiers of the finest ordered partition begin in a topological order, and its length.
+def tier_offsets(order, starts, successors, offsets):
+    """Where the tiers of the finest ordered partition begin in a topological order, and its length; how many tiers.
 
     A cut into U, the first p nodes, and D, the others, is valid if every node of U reaches every node of D.
 
@@ -108,7 +114,6 @@ def tier_offsets(order, starts, successors):
             if begin <= first_successor[u]:
                 edges[begin] += 1
                 edges[first_successor[u] + 1] -= 1
-    offsets = np.empty(nodes + 1, np.int64)
     offsets[0] = 0
     tiers = 1
     for p in range(1, nodes):
@@ -119,12 +124,12 @@ def tier_offsets(order, starts, successors):
             offsets[tiers] = p
             tiers += 1
     offsets[tiers] = nodes
-    return offsets[: tiers + 1]
+    return tiers
 
 
 @kernel
-def longest_chain(order, starts, successors):
-    """The tier of each node in a longest chain of tiers, from 0 for the best; -1 for nodes left out. `order` by depth.
+def longest_chain(order, starts, successors, tier):
+    """Fill in the tier of each node in a longest chain of tiers, 0 the best; -1 for nodes left out. `order` by depth.
 
     Let a longest path have h nodes. One node from each tier of a chain makes a path, so no chain has more than h tiers.
     In a chain of h tiers a node of tier i has a path of i nodes down to it and one of h - i + 1 down from it: it lies
@@ -146,7 +151,7 @@ def longest_chain(order, starts, successors):
         for k in range(starts[u], starts[u + 1]):
             height[u] = max(height[u], height[successors[k]] + 1)
     deepest = depth[order[nodes - 1]]
-    tier = np.where(depth + height == deepest, depth, -1)
+    tier[:] = np.where(depth + height == deepest, depth, -1)
 
     worth = np.zeros(nodes, np.int64)  # of a node: its edges to neighbouring tiers; then, of the best path from it down
     for u in order:
@@ -188,7 +193,6 @@ def longest_chain(order, starts, successors):
         for k in range(starts[u], starts[u + 1]):
             if tier[successors[k]] == level + 1:
                 better[successors[k]] += 1
-    return tier
 
 
 @inner

@@ -126,9 +126,8 @@ def tiers_from_graph(
     if cycles not in _CYCLES:
         raise ValueError(f'cycles must be "error" or "merge", got {cycles!r}')
     winners, losers, names = read_edges(edges, items, n_items)
-    starts, successors = adjacency(winners, losers, len(names))
+    starts, successors, order = _sorted_graph(winners, losers, len(names))
     winners, losers = np.repeat(np.arange(len(names), dtype=np.int32), np.diff(starts)), successors
-    order = topological_order(starts, successors)
     node_of_item: IntArray = np.arange(len(names))
     if len(order) < len(names):
         if cycles == "error":
@@ -136,13 +135,17 @@ def tiers_from_graph(
         node_of_item = _strong_components(starts, successors)
         sides = node_of_item[winners], node_of_item[losers]
         between = sides[0] != sides[1]
-        starts, successors = adjacency(*(side[between].astype(np.int32) for side in sides), node_of_item.max() + 1)
-        order = topological_order(starts, successors)
+        winner_nodes, loser_nodes = (side[between].astype(np.int32) for side in sides)
+        starts, successors, order = _sorted_graph(winner_nodes, loser_nodes, int(node_of_item.max()) + 1)
 
-    offsets = tier_offsets(order, starts, successors)
+    offsets = np.empty(len(order) + 1, np.int64)
+    offsets = offsets[: tier_offsets(order, starts, successors, offsets) + 1]
     partition = np.empty(len(order), np.int64)
     partition[order] = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    tier = partition if mode == "partition" else longest_chain(order, starts, successors)
+    tier = partition
+    if mode == "chain":
+        tier = np.empty(len(order), np.int64)
+        longest_chain(order, starts, successors, tier)
     labels = np.where(tier < 0, np.nan, tier.max() - tier)[node_of_item]
     pairs = _pairs_between(tier[node_of_item])
     pairs_lost = None
@@ -158,6 +161,17 @@ def tiers_from_graph(
         pairs_lost=pairs_lost,
         in_cycles=int(np.count_nonzero(np.bincount(node_of_item)[node_of_item] > 1)),
     )
+
+
+def _sorted_graph(winners: Any, losers: Any, nodes: int) -> tuple[IntArray, Any, Any]:
+    """Each node's successors, and the nodes in topological order, which lacks those behind cycles."""
+    starts, successors, order = (
+        np.empty(nodes + 1, np.int64),
+        np.empty(len(winners), np.int32),
+        np.empty(nodes, np.int32),
+    )
+    successors = successors[: adjacency(winners, losers, starts, successors)]
+    return starts, successors, order[: topological_order(starts, successors, order)]
 
 
 def ballots_from_tiers(results: GraphTiers | Iterable[GraphTiers], *, weights: Any = None) -> Ballots:
