@@ -7,6 +7,7 @@ checkpoint needs no state of generators and goes on exactly as it would have.
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,15 @@ from plackett.training.workers import Workers, losses_told
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _RANDOM = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _RANDOM
+    _RANDOM = threading.Lock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Task(Protocol):
