@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-variants lint reproduce-quick bench faults fuzz soak clean
+.PHONY: demo test test-variants test-lowest test-python lint reproduce-quick bench faults fuzz soak clean
 
 .venv/.created:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Plackett needs Python 3.11 or newer; set PYTHON=")'
@@ -35,6 +35,17 @@ test: .venv/.dev lint
 # The tests as other processors would run them, with two threads, and in other orders: hours.
 test-variants: .venv/.dev
 	$(BIN)/python tests/variants.py
+
+# The lowest versions that pyproject.toml allows. Tests that need torch are left out.
+test-lowest: PINS := constraints-lowest.txt
+test-lowest: OTHER := .venv-lowest
+# Another Python: make test-python PYTHON=python3.13. Tests that need torch are left out.
+test-python: PINS := constraints.txt
+test-python: OTHER := .venv-$(notdir $(PYTHON))
+test-lowest test-python:
+	test -d $(OTHER) || $(PYTHON) -m venv $(OTHER)
+	$(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable '.[test]'
+	OMP_NUM_THREADS=1 $(OTHER)/bin/python -m pytest -q -n 2 --dist loadgroup tests
 
 # Every experiment of the papers in minutes; `plackett reproduce all --scale full` takes hours.
 reproduce-quick: .venv/.dev
@@ -68,8 +79,9 @@ soak: .venv/.dev
 
 # Processes killed, disks full, files cut off: the trials of tests/faults, many times.
 faults: .venv/.dev
+	$(BIN)/python tests/fork_table.py
 	$(BIN)/python benchmarks/faults.py
 	$(BIN)/python benchmarks/dask_faults.py
 
 clean:
-	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

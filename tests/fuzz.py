@@ -18,6 +18,7 @@ import hashlib
 import io
 import json
 import math
+import os
 import random
 import re
 import resource
@@ -30,11 +31,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from plackett import data
 from plackett.aggregation import load_edges
+from plackett.compilation import kernel
 from plackett.data.containers import Ballots, MultilabelData, RankingData
 from plackett.data.preflib import tiers_of
 from plackett.errors import DataError
@@ -456,6 +459,50 @@ class NeuralCheckpoint:
             return  # such as a loss that is no number, from weights that are none
 
 
+# The cache of compiled code
+
+
+def _add_seven(x: Any) -> Any:
+    return x + 7
+
+
+class KernelFile:
+    """The file of a compiled kernel: cut off at every byte and with every bit flipped, in random order.
+
+    What is altered counts as missing, so that the kernel is compiled. Nothing altered may reach pickle or the linker.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._kernel = folder, kernel(_add_seven)
+        with patch.dict(os.environ, PLACKETT_CACHE_DIR=str(folder)):
+            self._kernel(1)
+        (self._path,) = (folder / "kernels").iterdir()
+        self._content = self._path.read_bytes()
+        self._altered = self._alterations()
+
+    def _alterations(self) -> Iterator[bytes]:
+        content = self._content
+        yield content  # as it is: that has to be loaded
+        places = [(place, bit) for place in range(len(content)) for bit in (*range(8), None)]
+        random.Random(0).shuffle(places)  # noqa: S311 - repeatable
+        for place, bit in places:
+            flipped = b"" if bit is None else bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
+            yield content[:place] + flipped
+
+    def alter(self, _: random.Random) -> bytes:
+        return next(self._altered, self._content)
+
+    def run(self, content: bytes) -> None:
+        self._path.write_bytes(content)
+        (signature,) = self._kernel.signatures
+        with patch.dict(os.environ, PLACKETT_CACHE_DIR=str(self._folder)):
+            found = self._kernel._cache.load_overload(signature, self._kernel.targetctx)
+        if (found is None) == (content == self._content):
+            raise SilentlyWrong("altered code was loaded, or code as it was written was not")
+        if found is None:
+            raise DataError("not loaded", file=str(self._path))
+
+
 # Running
 
 
@@ -472,6 +519,7 @@ TARGETS: dict[str, Callable[[Path], Any]] = {
     **{f"model: {name}": lambda folder, make=make: ModelTarget(make(), folder) for name, make in MODELS.items()},
     "checkpoint: boosted": BoostedCheckpoint,
     "checkpoint: neural": NeuralCheckpoint,
+    "compiled code": KernelFile,
 }  # fmt: skip
 
 

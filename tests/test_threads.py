@@ -127,8 +127,6 @@ def _in_child(problem, expected, queue):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # by JAX, if another test has imported it
 def test_after_a_fork(problem):
     plackett.set_num_threads(2)
     expected = likelihood(problem).value  # the pool exists now, and its threads are not in the child
