@@ -17,6 +17,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,9 @@ ACTIONS: dict[str, Callable[[Any], Any]] = {
     "torch loss": _torch_loss,
     "metrics": _metrics,
 }
+if find_spec("torch") is None:
+    for needs_torch in ("NeuralRanker", "ExtremeClassifier", "torch loss"):
+        del ACTIONS[needs_torch]
 MODELS: dict[str, Any] = {}  # of the parent
 
 

@@ -1,5 +1,6 @@
 """Kernels under Python threads, forks, joblib workers and beside torch."""
 
+import math
 import multiprocessing
 import os
 import subprocess
@@ -196,3 +197,67 @@ def test_the_environment_sets_the_number():
     assert int(_ask({"PLACKETT_NUM_THREADS": "", "OMP_NUM_THREADS": "abc"}).stdout) >= 1  # not ours to complain about
     wrong = _ask({"PLACKETT_NUM_THREADS": "many"})
     assert "PLACKETT_NUM_THREADS must be a whole number of at least 1, got 'many'" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        ("0::/\n", {"cpu.max": "max 100000\n"}, math.inf),
+        ("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5),
+        ("0::/user/job\n", {"user/job/cpu.max": "max 100000\n", "user/cpu.max": "200000 50000\n"}, 4.0),  # of a parent
+        ("0::/docker/4711\n", {"cpu.max": "50000 100000\n"}, 0.5),  # the container's own is the topmost it sees
+        ("0::/\n", {}, math.inf),
+        ("0::/\n", {"cpu.max": "nonsense\n"}, math.inf),
+        (
+            "3:cpu,cpuacct:/job\n2:memory:/x\n0::/\n",
+            {"cpu/job/cpu.cfs_quota_us": "300000\n", "cpu/job/cpu.cfs_period_us": "100000\n"},
+            3.0,
+        ),
+        ("3:cpu,cpuacct:/job\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, math.inf),
+        (None, {}, math.inf),  # no Linux
+    ],
+)
+def test_quotas_of_containers(groups, files, expected, tmp_path):
+    if groups is not None:
+        (tmp_path / "proc/self").mkdir(parents=True)
+        (tmp_path / "proc/self/cgroup").write_text(groups)
+    for name, content in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert threads._quota(tmp_path) == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity on this system")
+@pytest.mark.parametrize(("quota", "expected"), [(math.inf, 8), (1.5, 2), (0.2, 1), (64.0, 8)])
+def test_quotas_count_in_the_number_of_threads(quota, expected, monkeypatch):
+    for name in ("PLACKETT_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(threads, "_quota", lambda: quota)
+    assert plackett.get_num_threads() == expected
+    plackett.set_num_threads(5)
+    assert plackett.get_num_threads() == 5
+
+
+def test_an_interrupted_call_leaves_nothing_behind():
+    """Other threads stop after the range they are at, and the next call has all slots."""
+    plackett.set_num_threads(2)
+    caller, begun, interrupted, ranges = threading.get_ident(), threading.Event(), threading.Event(), []
+
+    def call(first, _last):
+        if threading.get_ident() == caller:
+            begun.wait()
+            raise KeyboardInterrupt
+        ranges.append(first)
+        begun.set()
+        interrupted.wait()
+        return 0
+
+    with pytest.raises(KeyboardInterrupt):
+        threads.run_over_ranges(call, np.arange(101) * 1_000_000)
+    interrupted.set()
+    busy = Busy()
+    assert sum(threads.run_over_ranges(busy, np.arange(101) * 1_000_000)) == 100
+    assert busy.most == 2
+    assert len(ranges) == 1
