@@ -4,7 +4,14 @@ import bz2
 import gzip
 import io
 import lzma
+import os
+import pty
+import stat
+import subprocess
 import sys
+import threading
+import tty
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +19,7 @@ import pytest
 from backports import zstd
 
 from plackett.data import detect_format, dump_letor, load, load_letor
-from plackett.data.files import atomic_write, ending, open_target, read_lines
+from plackett.data.files import atomic_path, atomic_write, check_target, ending, open_target, read_lines
 from plackett.errors import DataError
 
 TEXT = b"".join(b"%d qid:%d 1:%d 2:0.5\n" % (i % 3, i // 10, i) for i in range(500))
@@ -116,6 +123,188 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
             _write_half(opened)
     assert path.read_text() == "precious"
     assert [p.name for p in tmp_path.iterdir()] == ["data.txt"]
+
+
+def _by_path(path: Path) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(b"new")
+
+
+def _by_file(path: Path) -> None:
+    with atomic_write(path) as file:
+        file.write(b"new")
+
+
+def _by_target(path: Path) -> None:
+    with open_target(path) as file:
+        file.write(b"new")
+
+
+WRITERS = pytest.mark.parametrize("write", [_by_path, _by_file, _by_target])
+
+
+@WRITERS
+def test_a_device_is_written_to(write: Callable[[Path], None], tmp_path: Path) -> None:
+    null = tmp_path / "null"
+    try:
+        os.mknod(null, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("only root makes devices")
+    before = null.stat()
+    write(null)
+    assert os.path.samestat(before, null.stat())
+    assert stat.S_ISCHR(null.stat().st_mode)
+    assert [path.name for path in tmp_path.iterdir()] == ["null"]
+
+
+@WRITERS
+def test_a_terminal_is_written_to(write: Callable[[Path], None]) -> None:
+    master, slave = pty.openpty()
+    tty.setraw(slave)
+    try:
+        write(Path(os.ttyname(slave)))
+        assert os.read(master, 100) == b"new"
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+@WRITERS
+def test_a_pipe_is_written_to(write: Callable[[Path], None], tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    write(pipe)
+    reader.join(20)
+    assert found == [b"new"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+@WRITERS
+@pytest.mark.parametrize("exists", [True, False])
+def test_links_stay_links(write: Callable[[Path], None], exists: bool, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    target, near, far = tmp_path / "folder" / "data", tmp_path / "folder" / "near", tmp_path / "far"
+    if exists:
+        target.write_text("old")
+    near.symlink_to("data")
+    far.symlink_to("folder/near")
+    write(far)
+    assert far.is_symlink()
+    assert near.is_symlink()
+    assert target.read_bytes() == b"new"
+    assert not target.is_symlink()
+
+
+@WRITERS
+def test_links_in_a_circle(write: Callable[[Path], None], tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="symbolic links"):
+        write(tmp_path / "a")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@WRITERS
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_modes(write: Callable[[Path], None], umask: int, tmp_path: Path) -> None:
+    """Of a new file what the umask gives, else that of the old one."""
+    old = tmp_path / "old"
+    old.write_text("old")
+    before = os.umask(umask)
+    try:
+        for mode in (0o600, 0o640, 0o666):
+            old.chmod(mode)
+            write(old)
+            assert stat.S_IMODE(old.stat().st_mode) == mode
+        write(tmp_path / "new")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o666 & ~umask
+
+
+def test_what_replaces_a_private_file_is_private_while_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.touch(0o600)
+    with atomic_path(path) as temporary:
+        assert stat.S_IMODE(temporary.stat().st_mode) == 0o600
+
+
+@WRITERS
+def test_the_owner_stays(write: Callable[[Path], None], tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root has files of others")
+    path = tmp_path / "data"
+    path.write_text("old")
+    os.chown(path, 65534, 65533)
+    write(path)
+    assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65533)
+    assert path.read_bytes() == b"new"
+
+
+@WRITERS
+def test_a_file_of_an_owner_that_cannot_be_given_is_written_in_place(
+    write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root has files of others")
+    path = tmp_path / "data"
+    path.write_text("what was there before")
+    os.chown(path, 65534, 65533)
+    before = path.stat()
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("plackett.data.files.os.chown", refuse)
+    write(path)
+    after = path.stat()
+    assert path.read_bytes() == b"new"
+    assert (after.st_ino, after.st_uid, after.st_gid) == (before.st_ino, 65534, 65533)
+    assert [one.name for one in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize("output", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("by", ["_by_path", "_by_file"])
+def test_open_files_by_name(output: str, by: str, tmp_path: Path) -> None:
+    """What is redirected stays where it leads: into a pipe, or after what a file holds already."""
+    if not Path(output).exists():
+        pytest.skip(f"no {output} here")
+    code = f"import test_files; print('printed'); test_files.{by}(test_files.Path({output!r}))"
+    command, folder = [sys.executable, "-c", code], Path(__file__).parent
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=True)  # noqa: S603
+    assert done.stdout == b"printed\nnew"
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    with log.open("ab") as file:
+        subprocess.run(command, cwd=folder, stdout=file, check=True)  # noqa: S603
+    assert log.read_bytes() == b"before\nprinted\nnew"
+
+
+def test_targets_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_target("-")
+    check_target(io.BytesIO())
+    check_target(tmp_path / "new")
+    with pytest.raises(IsADirectoryError, match="expected a file to write to, got the folder"):
+        check_target(tmp_path)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        check_target(tmp_path / "nowhere" / "x")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere" / "x")
+    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist"):
+        check_target(tmp_path / "link")
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(NotADirectoryError):
+        check_target(tmp_path / "file" / "x")
+    monkeypatch.setattr("plackett.data.files._may", lambda path, _: path != tmp_path)  # root may do anything
+    with pytest.raises(PermissionError, match="no file can be made in the folder"):
+        check_target(tmp_path / "new")
+    monkeypatch.setattr("plackett.data.files._may", lambda path, _: path == tmp_path)
+    for write in (check_target, _by_path, _by_file, _by_target):
+        with pytest.raises(PermissionError, match="file may not be written to"):
+            write(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "precious"
 
 
 def test_text_that_is_not_utf8() -> None:

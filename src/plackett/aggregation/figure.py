@@ -12,6 +12,7 @@ import numpy as np
 
 from plackett.aggregation.summary import WorthSummary
 from plackett.arguments import check_kind
+from plackett.data.files import save_figure
 from plackett.errors import MissingDependencyError
 from plackett.lists import check_positive
 
@@ -48,5 +49,5 @@ def worth_figure(summary: WorthSummary, path: str | Path | None = None, *, top: 
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", alpha=0.25)
     if path is not None:
-        figure.savefig(path, dpi=150)
+        save_figure(figure, path)
     return figure

@@ -3,17 +3,23 @@
 A source is a path, `-` for standard input, or a binary stream. What is compressed is told by its first bytes; a name
 that promises a compression must keep its word, and what it expands to is limited (`check_expansion`). A target is a
 path (its ending chooses the compression) or a binary stream; a file appears under its name only when it is complete.
+Devices and pipes are written to, never replaced.
 """
 
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
 import os
+import re
 import secrets
+import shutil
+import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -257,31 +263,145 @@ def _check_utf8(line: str, name: str, number: int) -> None:
         raise DataError("not UTF-8 text", file=name, line=number, text=text, remedy="Convert it to UTF-8") from None
 
 
+def check_target(target: Source) -> None:
+    """An error if nothing can be written there: now, not when the work is done. Nothing is opened or made."""
+    if not isinstance(target, str | os.PathLike) or target == "-" or _descriptor(target) is not None:
+        return
+    path = Path(target)
+    try:
+        kind = path.stat().st_mode
+    except FileNotFoundError:
+        kind = None
+    if kind is not None and stat.S_ISDIR(kind):
+        raise IsADirectoryError(f"expected a file to write to, got the folder {path}")
+    if kind is not None and not _may(path, os.W_OK):
+        raise PermissionError(f"{path} may not be written to")
+    if kind is None or stat.S_ISREG(kind):
+        folder = behind_links(path).parent
+        if not folder.is_dir():
+            raise FileNotFoundError(f"the folder {folder} does not exist")
+        if not _may(folder, os.W_OK | os.X_OK):
+            raise PermissionError(f"no file can be made in the folder {folder}")
+
+
+def check_new_folder(path: Path) -> None:
+    """An error if no folder of this name, with those above it, can be made."""
+    above = next(one for one in path.absolute().parents if one.exists())
+    if not above.is_dir():
+        raise NotADirectoryError(f"{above} is not a folder")
+    if not _may(above, os.W_OK | os.X_OK):
+        raise PermissionError(f"no folder can be made in {above}")
+
+
+def _may(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
+
+
+def behind_links(path: str | os.PathLike[str]) -> Path:
+    """Where links lead: what is replaced there leaves them as they are."""
+    found = Path(os.path.realpath(path))
+    if found.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
+    return found
+
+
+def _descriptor(path: str | os.PathLike[str]) -> int | None:
+    """The open file of this process that a path such as /dev/stdout names: whoever opened it said where to write."""
+    folder = re.compile(rf"/proc/{os.getpid()}(/task/\d+)?/fd|/dev/fd")
+    one = Path(path)
+    for _ in range(40):  # links, as many as Linux follows
+        parent = Path(os.path.realpath(one.parent))
+        one = parent / one.name
+        if folder.fullmatch(str(parent)) and one.name.isdecimal():
+            return int(one.name)
+        if not one.is_symlink():
+            return None
+        one = parent / one.readlink()
+    return None
+
+
+def _open_special(path: str | os.PathLike[str]) -> IO[bytes] | None:
+    """What is written through, since it cannot be replaced: a device, a pipe, an open file. None for others."""
+    number = _descriptor(path)
+    if number is not None:
+        sys.stdout.flush()  # what was printed before comes before
+        return os.fdopen(os.dup(number), "wb")
+    named, real = Path(path), Path(os.path.realpath(path))
+    # An open file of another process is a link as well, to a name that may be that of no file any more.
+    is_file = named.is_file() and real.exists() and named.samefile(real)
+    return None if is_file or not named.exists() else named.open("wb")
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk."""
+    if os.name == "nt":  # which opens no folders, and syncs no file that is open for reading
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def keep_owner(path: Path, old: os.stat_result) -> bool:
+    """Give a new file or folder the mode and the owner of the one it replaces; False if the owner may not be given."""
+    new, is_kept = path.stat(), True
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        try:
+            os.chown(path, old.st_uid, old.st_gid)
+        except PermissionError:
+            is_kept = False
+    path.chmod(stat.S_IMODE(old.st_mode))
+    return is_kept
+
+
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path to write to; what is there takes the name asked for when it is complete and on disk.
+    """The path of an empty file to write to, which takes the name asked for when it is complete and on disk.
 
-    After an error nothing has changed.
+    After an error nothing has changed. Links stay and lead to the new file, which has the mode and the owner of the one
+    it replaces; where that owner may not be given, the old file gets the content of the new one. What is not a file,
+    such as a device or a pipe, is not replaced: all is written to it at the end.
     """
-    final = Path(path)
-    if not final.parent.is_dir():
-        raise FileNotFoundError(f"the folder {final.parent} does not exist")
+    check_target(path)
+    through = _open_special(path)
+    final = behind_links(path) if through is None else Path(tempfile.gettempdir(), "output")
+    old = final.stat() if through is None and final.exists() else None
     temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.part")
     try:
+        # What is to be private is so from the beginning; a new file has the mode that the umask gives.
+        temporary.touch(0o666 if through is None and old is None else 0o600, exist_ok=False)
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        temporary.replace(final)
-    except BaseException:
+        if through is not None:
+            _copy(temporary, through)
+        elif old is not None and not keep_owner(temporary, old):
+            _copy(temporary, final.open("wb"))
+        else:
+            temporary.replace(final)
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
+        if through is not None:
+            through.close()
+
+
+def _copy(source: Path, opened: IO[bytes]) -> None:
+    with opened as target, source.open("rb") as file:
+        shutil.copyfileobj(file, target)
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file that takes its name when it is complete and on disk; after an error nothing has changed."""
-    with atomic_path(path) as temporary, temporary.open("xb") as file:
-        yield file
+    """A file that takes its name when it is complete and on disk, see `atomic_path`; or a device or pipe, as it is."""
+    check_target(path)
+    through = _open_special(path)
+    if through is not None:
+        with through:
+            yield through
+    else:
+        with atomic_path(path) as temporary, temporary.open("wb") as file:
+            yield file
 
 
 @contextmanager
@@ -299,3 +419,33 @@ def open_target(target: Source) -> Iterator[IO[bytes]]:
             else:
                 with compress(raw) as stream:
                     yield stream
+
+
+def is_standard_output(target: Source) -> bool:
+    """Whether what is written there comes out where messages are printed."""
+    return isinstance(target, str | os.PathLike) and (os.fspath(target) == "-" or _descriptor(target) == 1)
+
+
+def save_figure(figure: Any, target: Source) -> None:
+    """Write a figure of matplotlib in the format that the ending of the path names; PNG without one."""
+    check_figure(target)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=_figure_format(target), dpi=150)
+    with open_target(target) as file:
+        file.write(picture.getvalue())
+
+
+def check_figure(target: Source) -> None:
+    """An error if no figure can be written there: see `check_target`."""
+    check_target(target)
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError:
+        raise MissingDependencyError("matplotlib", "report", "a figure") from None
+    known = FigureCanvasBase.get_supported_filetypes()
+    if _figure_format(target) not in known:
+        raise ValueError(f"a figure must end with one of .{', .'.join(known)}, got {source_name(target)!r}")
+
+
+def _figure_format(target: Source) -> str:
+    return (ending(target)[1:] if isinstance(target, str | os.PathLike) else "") or "png"

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.table import Table
 
+from plackett.data.files import save_figure
 from plackett.errors import MissingDependencyError
 
 # Okabe and Ito's palette, which people with any colour vision can tell apart.
@@ -59,4 +60,4 @@ def coefficient_figure(
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", alpha=0.25)
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path)

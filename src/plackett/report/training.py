@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from plackett.data.files import save_figure
 from plackett.errors import MissingDependencyError
 from plackett.report.page.picture import plain
 from plackett.report.terminal import shown
@@ -74,4 +75,4 @@ def plot_history(history: Any, path: str | os.PathLike[str]) -> None:
     axes[-1].set_xlabel("epoch")
     for axis in axes:
         axis.grid(alpha=0.3)
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path)
