@@ -539,7 +539,7 @@ def test_saving_in_place_of_another(data: RankingData, tmp_path: Path, monkeypat
             raise OSError("No space left on device")
         return original(self, target)
 
-    for place, name, function in ((checkpoint_module, "save_file", refuse), (Path, "rename", rename)):
+    for place, name, function in ((checkpoint_module, "write_alone", refuse), (Path, "rename", rename)):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, function)
             patch.setattr(saved, "_exchange", lambda *_: False)  # as where names cannot be swapped

@@ -119,8 +119,8 @@ ESTIMATORS = """
     from plackett.training import Workers, checkpoints, joined
 
     torch.set_num_threads(1)
-    written, save_file = [], checkpoints.save_file
-    checkpoints.save_file = lambda *arguments: written.append(save_file(*arguments))
+    written, write_alone = [], checkpoints.write_alone
+    checkpoints.write_alone = lambda *arguments: written.append(write_alone(*arguments))
     folder = Path(sys.argv[1])
 
     class Cut(Exception):

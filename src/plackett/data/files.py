@@ -280,7 +280,7 @@ def check_target(target: Source) -> None:
         folder = behind_links(path).parent
         if not folder.is_dir():
             raise FileNotFoundError(f"the folder {folder} does not exist")
-        if not _may(folder, os.W_OK | os.X_OK):
+        if not may_change(folder):
             raise PermissionError(f"no file can be made in the folder {folder}")
 
 
@@ -289,8 +289,13 @@ def check_new_folder(path: Path) -> None:
     above = next(one for one in path.absolute().parents if one.exists())
     if not above.is_dir():
         raise NotADirectoryError(f"{above} is not a folder")
-    if not _may(above, os.W_OK | os.X_OK):
+    if not may_change(above):
         raise PermissionError(f"no folder can be made in {above}")
+
+
+def may_change(folder: Path) -> bool:
+    """Whether names in a folder can be made and removed."""
+    return _may(folder, os.W_OK | os.X_OK)
 
 
 def _may(path: Path, mode: int) -> bool:

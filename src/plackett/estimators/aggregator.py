@@ -24,13 +24,12 @@ from plackett.aggregation.summary import WorthRow, WorthSummary
 from plackett.arguments import as_numbers, check_kind
 from plackett.cluster import are_spread
 from plackett.data.stored import parse_arrays, regular_file
-from plackett.estimators.saved import SavedModel, field
+from plackett.estimators.saved import WORTHS, SavedModel, field
 from plackett.likelihood.partition import partition_log_likelihood
 from plackett.lists import check_finite, check_positive
 
 Floats = npt.NDArray[np.float64]
 
-_ARRAYS = "worths.npz"
 _MOST_SAVED = 5000  # items: their covariance takes 200 MB
 _SAMPLES = {"simulation": 5000, "bootstrap": 500}
 """Methods of intervals for ranks, and how many draws they make."""
@@ -413,7 +412,7 @@ class RankAggregator(SavedModel):
             arrays["covariance"] = self.covariance_
         if hasattr(self, "coef_"):
             arrays |= {"coef": self.coef_, "coef_standard_errors": self.coef_standard_errors_}
-        np.savez(folder / _ARRAYS, **arrays)
+        np.savez(folder / WORTHS, **arrays)
         return {
             "items": self.items_,
             "dropped_items": self.dropped_items_,
@@ -421,7 +420,7 @@ class RankAggregator(SavedModel):
         }
 
     def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
-        with regular_file(folder / _ARRAYS).open("rb") as file:
+        with regular_file(folder / WORTHS).open("rb") as file:
             arrays = parse_arrays(file)
         self.items_, self.dropped_items_ = field(state, "items", list), field(state, "dropped_items", list)
         check_names(self.items_)

@@ -39,11 +39,10 @@ from plackett.cluster import is_spread, map_rows
 from plackett.errors import DataError
 from plackett.estimators import parameters
 from plackett.estimators.base import BaseRanker, ListedRows, evaluation_sets
-from plackett.estimators.saved import field, hash_of
+from plackett.estimators.saved import TREES, field, hash_of
 from plackett.fingerprint import fingerprint
 from plackett.lists import check_positive
 
-_MODEL = "model.txt"
 _OBJECTIVE_OPTIONS = ("top", "tier_weights", "n_permutations")
 
 
@@ -411,7 +410,7 @@ class BoostedRanker(BaseRanker):
         return gain / gain.sum() if gain.sum() > 0 else gain
 
     def _save_state(self, folder: Path) -> dict[str, Any]:
-        path = folder / _MODEL
+        path = folder / TREES
         text = self.booster_.model_to_string(num_iteration=-1)
         check_model_text(text, "the trained model")  # so that what is written can be read
         path.write_bytes(text.encode())
@@ -423,7 +422,7 @@ class BoostedRanker(BaseRanker):
         }
 
     def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
-        path = folder / _MODEL
+        path = folder / TREES
         if hash_of(path) != state["sha256"]:
             raise DataError(
                 "the trees are not those that were saved: cut off, changed, or of another model",

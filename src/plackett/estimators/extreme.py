@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from plackett.arguments import as_array, as_numbers
 from plackett.data.containers import Ballots, MultilabelData, RankingData
 from plackett.estimators.neural_base import NeuralEstimator, check_objective_options, import_torch
-from plackett.estimators.saved import field
+from plackett.estimators.saved import check_folder, field
 from plackett.lists import IntArray, check_positive
 from plackett.metrics import MULTILABEL_METRICS, get_metric, inverse_propensity, multilabel_ndcg
 
@@ -437,7 +437,7 @@ class ExtremeClassifier(NeuralEstimator):
             return
         from plackett.training.shards import write_together
 
-        name, tensors = self._workers.from_first(lambda: _beside(Path(path))), self._tensors()
+        name, tensors = self._workers.from_first(lambda: _beside(check_folder(path))), self._tensors()
         write_together(name, tensors, {}, self._shards(tensors), self._workers)
         self._written = name
         try:

@@ -18,7 +18,7 @@ from plackett.data.stored import parse_array, regular_file
 from plackett.errors import DataError
 from plackett.estimators import parameters
 from plackett.estimators.base import BaseRanker, ListedRows, is_frame
-from plackett.estimators.saved import field
+from plackett.estimators.saved import COEFFICIENTS, COVARIANCE, field
 from plackett.linear.features import scaled_features
 from plackett.linear.inference import Coordinates, covariance_of, finish, natural_coordinates
 from plackett.linear.objectives import LIKELIHOODS, Objective, make_likelihood
@@ -97,11 +97,11 @@ class LinearModel(BaseRanker):
     """What is stored beside the coefficients."""
 
     def _save_state(self, folder: Path) -> dict[str, Any]:
-        np.save(folder / "coefficients.npy", self.coef_)
+        np.save(folder / COEFFICIENTS, self.coef_)
         return {name: getattr(self, name) for name in self._STATE}
 
     def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
-        self.coef_ = self._read_array(folder / "coefficients.npy", (self.n_features_in_,))
+        self.coef_ = self._read_array(folder / COEFFICIENTS, (self.n_features_in_,))
         if not np.isfinite(self.coef_).all():
             raise DataError("coefficients that are not finite", file=str(folder), remedy="Write the model anew")
         for name in self._STATE:
@@ -340,13 +340,13 @@ class LinearRanker(LinearModel):
     _STATE = ("n_iter_", "gradient_norm_", "converged_", "concave_", "loss_", "n_lists_", "note_", "evals_result_")
 
     def _save_state(self, folder: Path) -> dict[str, Any]:
-        np.save(folder / "covariance.npy", self.covariance_)
+        np.save(folder / COVARIANCE, self.covariance_)
         return super()._save_state(folder)
 
     def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
         super()._load_state(folder, state)
         size = self.n_features_in_ if self._wants_inference(self.n_features_in_) else 0
-        self.covariance_ = self._read_array(folder / "covariance.npy", (size, size))
+        self.covariance_ = self._read_array(folder / COVARIANCE, (size, size))
 
 
 class _TorchLoss(Objective):

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from plackett.errors import DataError, MissingDependencyError
 from plackett.estimators import parameters
-from plackett.estimators.saved import SavedModel, field, hash_of
+from plackett.estimators.saved import WEIGHTS, SavedModel, field, hash_of
 from plackett.fingerprint import fingerprint
 from plackett.lists import check_positive
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from plackett.losses.sharded import Shard
     from plackett.training import History, Workers
 
-_WEIGHTS = "weights.safetensors"
 _SET_BY_TRAINING = {
     "scores", "labels", "indices", "offsets", "where", "weights", "reduction", "generator", "negatives",
 }  # fmt: skip
@@ -40,7 +39,6 @@ _FREE_PARAMETERS = ("progress", "device", "compile", "n_jobs")
 
 def import_torch(what: str) -> Any:
     try:
-        import safetensors  # noqa: F401
         import torch
     except ImportError:
         raise MissingDependencyError("torch", "neural", what) from None
@@ -248,11 +246,11 @@ class NeuralEstimator(SavedModel):
         from plackett.training.shards import open_tensors
 
         _, about = self._other_state()
-        self._write_weights(folder / _WEIGHTS)
-        with open_tensors(folder / _WEIGHTS) as stored:
+        self._write_weights(folder / WEIGHTS)
+        with open_tensors(folder / WEIGHTS) as stored:
             checksum = stored.checksum
         return {
-            "sha256": hash_of(folder / _WEIGHTS),
+            "sha256": hash_of(folder / WEIGHTS),
             "checksum": checksum,  # in place of the hash for those who read a part of the file
             "members": len(self.networks_),
             "about": about,
@@ -269,7 +267,7 @@ class NeuralEstimator(SavedModel):
         from plackett.training.checkpoints import under
         from plackett.training.shards import open_tensors
 
-        path = folder / _WEIGHTS
+        path = folder / WEIGHTS
         expected = {"checksum": state["checksum"]} if self._is_sharded else {"sha256": state["sha256"]}
         with open_tensors(path, **expected) as stored:
             tensors, _ = stored.read(self._shards(stored.names))

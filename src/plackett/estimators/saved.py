@@ -8,8 +8,8 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 import sys
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +22,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 import plackett
+from plackett.data.files import behind_links, check_new_folder, keep_owner, may_change, sync
 from plackett.data.stored import parse_json, regular_file
 from plackett.errors import DataError, PlackettError
 from plackett.estimators.parameters import Check
@@ -30,6 +31,11 @@ _FORMAT = 1
 _LARGEST_DESCRIPTION = 1 << 26  # bytes: Python takes some twenty times as many for what they can say
 _REPLACED_AT_MOST = 20  # times, while a model is read
 DESCRIPTION = "plackett.json"
+TREES = "model.txt"
+WEIGHTS = "weights.safetensors"
+COEFFICIENTS, COVARIANCE = "coefficients.npy", "covariance.npy"
+WORTHS = "worths.npz"
+_FILES = frozenset({DESCRIPTION, TREES, WEIGHTS, COEFFICIENTS, COVARIANCE, WORTHS})
 _UNREADABLE = (
     LookupError, TypeError, ValueError, AttributeError, OSError, ArithmeticError, RuntimeError, MemoryError,
 )  # fmt: skip
@@ -50,7 +56,7 @@ class SavedModel(BaseEstimator):
             check(name, getattr(self, name))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as a folder: whole, or not at all."""
+        """Write the model as a folder: whole, or not at all. A model that is there before is replaced, nothing else."""
         check_is_fitted(self)
         description = {
             "format": _FORMAT,
@@ -62,7 +68,7 @@ class SavedModel(BaseEstimator):
             "n_features_in": getattr(self, "n_features_in_", None),
             "feature_names_in": list(getattr(self, "feature_names_in_", [])) or None,
         }
-        with new_folder(Path(path)) as folder:
+        with new_folder(path) as folder:
             description["state"] = self._save_state(folder)
             text = json.dumps(description, indent=1, allow_nan=False) + "\n"
             if len(text) > _LARGEST_DESCRIPTION:
@@ -179,18 +185,61 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def check_folder(path: str | os.PathLike[str]) -> Path:
+    """Where a model of this name goes, behind links; an error if it cannot, or if anything but a model is there."""
+    final = behind_links(path)
+    check_new_folder(final)
+    if final.exists():
+        if not (final / DESCRIPTION).is_file():
+            raise FileExistsError(f"{final} exists and is not a model: name another folder")
+        others = _others(final)
+        if others:
+            shown = ", ".join(sorted(others)[:5]) + (" and others" if len(others) > 5 else "")
+            raise FileExistsError(
+                f"{final} holds more than a model, which would be lost: {shown}. Move that, or name another folder"
+            )
+        if not may_change(final):
+            raise PermissionError(f"the model {final} may not be replaced: its folder may not be written to")
+    return final
+
+
+def _others(folder: Path) -> list[str]:
+    """What is in a folder and no file of a model."""
+    with os.scandir(folder) as entries:
+        return [one.name for one in entries if one.name not in _FILES or not one.is_file(follow_symlinks=False)]
+
+
 @contextmanager
-def new_folder(final: Path) -> Iterator[Path]:
-    """A folder that takes its name, in place of an older one, when it is complete."""
-    if final.exists() and not (final / DESCRIPTION).is_file():
-        raise FileExistsError(f"{final} exists and is not a model: name another folder")
+def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder that takes its name, in place of an older one, when it is complete and on disk."""
+    final = check_folder(path)
+    old = final.stat() if final.exists() else None
     temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.part")
-    temporary.mkdir(parents=True)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    temporary.mkdir(0o777 if old is None else 0o700)
     try:
         yield temporary
+        for file in temporary.iterdir():
+            sync(file)
+        if old is not None:
+            keep_owner(temporary, old)
+        sync(temporary)
         _put_in_place(temporary, final)
+        sync(final.parent)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)  # unfinished, or the older one
+        _remove(temporary)  # unfinished, or the older one
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder of a model. What someone has put there since it was looked at stays."""
+    try:
+        for name in _FILES:
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        warnings.warn(f"what was to be removed stays in {folder}: {error}", stacklevel=4)
 
 
 def _put_in_place(new: Path, final: Path) -> None:

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
-from plackett.data.files import atomic_path
+from plackett.data.files import atomic_write
 from plackett.errors import DataError
 from plackett.losses.sharded import Shard
-from plackett.training.shards import KEY, checksum, contents, open_tensors, write_together
+from plackett.training.shards import open_tensors, write_alone, write_together
 from plackett.training.workers import Workers
 
 _VERSION = 1
@@ -28,18 +27,8 @@ Tensors = dict[str, Tensor]
 
 def write_tensors(path: str | os.PathLike[str], tensors: Tensors, about: dict[str, Any]) -> None:
     """Tensors by name and a description, as a safetensors file: whole, or not at all."""
-    seen: set[int] = set()
-    own: Tensors = {}
-    for name, tensor in tensors.items():
-        plain = tensor.detach().cpu().contiguous()
-        # The format has no shared storage: a tied weight is written twice.
-        storage = plain.untyped_storage().data_ptr()
-        own[name] = plain.clone() if plain.numel() and storage in seen else plain
-        seen.add(storage)
-    text = json.dumps(about)
-    with atomic_path(path) as temporary:
-        total = checksum(own, text, {}, lambda name: [contents(own[name])])
-        save_file(own, temporary, {KEY: json.dumps({"sha256": total, "about": text})})
+    with atomic_write(path) as file:
+        write_alone(file, tensors, about)
 
 
 def read_tensors(

@@ -245,6 +245,16 @@ def _header(places: Mapping[str, _Place], stored: dict[str, Any]) -> bytes:
     return struct.pack("<Q", len(text)) + text
 
 
+def write_alone(file: IO[bytes], tensors: Mapping[str, Tensor], about: dict[str, Any]) -> None:
+    """Write a file of tensors that this process holds as a whole. A tied weight is written twice."""
+    own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    places, text = _places(own, {}), json.dumps(about)
+    total = checksum(places, text, {}, lambda name: [contents(own[name])])
+    file.write(_header(places, {"sha256": total, "about": text}))
+    for name in places:
+        file.write(contents(own[name]))
+
+
 class _SharedFile:
     """A file that all processes write to. Who calls what: `begin` and `complete` the first one, `write` all."""
 
