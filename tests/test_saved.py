@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +14,20 @@ from typing import Any
 import fuzz
 import numpy as np
 import pytest
+import torch
+from scipy.sparse import csr_array
 
-from plackett.estimators import load_model, saved
-from plackett.estimators.saved import _FILES
+from plackett.errors import DataError
+from plackett.estimators import (
+    BoostedRanker,
+    ExtremeClassifier,
+    LinearRanker,
+    NeuralRanker,
+    load_model,
+    saved,
+)
+from plackett.estimators.saved import _FILES, hash_of
+from plackett.training.checkpoints import read_tensors, write_tensors
 
 KINDS = ["boosted", "neural", "extreme", "linear", "coordinate_ascent", "aggregator"]
 
@@ -22,7 +36,8 @@ KINDS = ["boosted", "neural", "extreme", "linear", "coordinate_ascent", "aggrega
 def fitted() -> Callable[[str], Any]:
     """A fitted model of a kind, one for all tests."""
     found: dict[str, Any] = {}
-    return lambda kind: found[kind] if kind in found else found.setdefault(kind, fuzz.MODELS[kind]())
+    sparse = {"extreme, sparse": lambda: ExtremeClassifier(**fuzz._SMALL).fit(csr_array(fuzz.X), fuzz.LABELS)}
+    return lambda kind: found[kind] if kind in found else found.setdefault(kind, (fuzz.MODELS | sparse)[kind]())
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -169,3 +184,180 @@ def test_folders_that_cannot_be_written_to(
         fitted("linear").save(tmp_path / "new" / "model")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["a", "b", "file", "model"]
     assert (tmp_path / "file").read_text() == "precious"
+
+
+# Numbers that are none
+
+
+def altered(model: Any, folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A saved model whose description, under "state", arrays, tensors or trees were changed, with the right hash."""
+    model.save(folder)
+    description = json.loads((folder / "plackett.json").read_text())
+    files: dict[str, Any] = {"state": description["state"]}
+    for path in folder.iterdir():
+        if path.suffix == ".npy":
+            files[path.name] = np.load(path)
+        elif path.suffix == ".npz":
+            files |= dict(np.load(path))
+        elif path.suffix == ".safetensors":
+            files |= read_tensors(path)[0]
+        elif path.suffix == ".txt":
+            files[path.name] = path.read_text()
+    change(files)
+    for path in folder.iterdir():
+        if path.suffix == ".npy":
+            np.save(path, files[path.name])
+        elif path.suffix == ".npz":
+            np.savez(path, **{name: value for name, value in files.items() if name != "state"})
+        elif path.suffix == ".safetensors":
+            write_tensors(path, {name: value for name, value in files.items() if name != "state"}, {})
+        elif path.suffix == ".txt":
+            path.write_text(files[path.name])
+    for name in ("model.txt", "weights.safetensors"):
+        if (folder / name).exists():
+            description["state"]["sha256"] = hash_of(folder / name)
+    (folder / "plackett.json").write_text(json.dumps(description))
+    return folder
+
+
+def _put(name: str, value: float, at: int = 0) -> Callable[[dict[str, Any]], None]:
+    """Another number in a tensor or array."""
+
+    def change(files: dict[str, Any]) -> None:
+        files[name] = files[name].clone() if hasattr(files[name], "clone") else files[name].copy()
+        files[name].reshape(-1)[at] = value
+
+    return change
+
+
+def _all(name: str, value: float) -> Callable[[dict[str, Any]], None]:
+    return lambda files: files.update({name: np.full_like(files[name], value)})
+
+
+def _leaves(*values: str, name: str = "leaf_value") -> Callable[[dict[str, Any]], None]:
+    """The first leaf of each tree."""
+
+    def change(files: dict[str, Any]) -> None:
+        given = iter(values)
+        header, trees = files["model.txt"].split("\n\n", 1)
+        trees, rest = trees.split("end of trees")
+        parts = re.split(r"(?=Tree=\d)", trees)[1:]
+        parts = [re.sub(rf"(?<={name}=)\S+", next(given), part) for part in parts]
+        header = re.sub(r"tree_sizes=.*", "tree_sizes=" + " ".join(str(len(part)) for part in parts), header)
+        files["model.txt"] = header + "\n\n" + "".join(parts) + "end of trees" + rest
+
+    return change
+
+
+def _state(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda files: files["state"].update({name: value})
+
+
+WEIGHT, SCALE = "0.hidden.0.linear.weight", "scaling.scale"
+NOT_FINITE = {
+    "neural, NaN": ("neural, attention", _put(WEIGHT, np.nan), "must be from"),
+    "neural, infinite": ("neural, attention", _put(WEIGHT, -np.inf), "must be from"),
+    "neural, 3e38": ("neural, attention", _put(WEIGHT, 3e38), "must be from"),
+    "neural, scale 0": ("neural, attention", _put(SCALE, 0.0, 1), "scale and widths of the features must be above 0"),
+    "neural, scale below 0": ("neural, attention", _put(SCALE, -1.0), "scale and widths of the features must be above"),
+    "neural, NaN scale": ("neural, attention", _put(SCALE, np.nan), "scale of the features must be finite"),
+    "neural, width 0": ("neural", _put("scaling.widths", 0.0), "scale and widths of the features must be above 0"),
+    "neural, knots": ("neural", _put("scaling.knots", np.inf), "knots of the features must be finite"),
+    "neural, filling": ("neural", _put("scaling.filling", np.nan), "filling of the features must be finite"),
+    "extreme, NaN": ("extreme", _put("0.output.weight", np.nan), "must be from"),
+    "extreme, bias": ("extreme", _put("0.output.bias", -3e38), "must be from"),
+    "extreme, scale 0": ("extreme", _put("scaling.scale", 0.0), "scale and widths"),
+    "extreme, sparse, columns": ("extreme, sparse", _put("scaling.column_weights", 0.0), "column_weights must be"),
+    "linear, infinite": ("linear", _put("coefficients.npy", np.inf), "the coefficients must be finite"),
+    "linear, sum": ("linear", _all("coefficients.npy", 1e308), "the coefficients must be finite"),
+    "coordinate ascent, NaN": ("coordinate_ascent", _put("coefficients.npy", np.nan), "coefficients must be finite"),
+    "aggregator, NaN": ("aggregator", _put("scores", np.nan), "scores must be finite"),
+    "aggregator, sum": ("aggregator", _all("scores", 1e308), "scores must be finite"),
+    "aggregator, covariance": ("aggregator", _put("covariance", np.inf), "covariance must be finite"),
+    "boosted, sum": ("boosted", _leaves("1e308", "1e308", "1e308"), "can sum to infinity"),
+    "boosted, infinite": ("boosted", _leaves("1e999", "0", "0"), "leaf_value must be finite"),
+    "boosted, constants": ("boosted, linear", _leaves("-9e307", "9e307", "9e307", name="leaf_const"), "can sum to inf"),
+    "boosted, classes without gains": ("boosted, classes", _state("gains", None), "a number for each of 3 classes"),
+    "boosted, other gains": ("boosted, classes", _state("gains", [0.0, 1.0]), "a number for each of 3 classes"),
+    "boosted, gains of one class": ("boosted", _state("gains", [1.0]), "classes, of at least two"),
+    "boosted, gains of texts": ("boosted, classes", _state("gains", [0.0, "x", 1.0]), "a number for each of 3"),
+    "measures": ("boosted", _state("evals_result", {"valid": {"ndcg@10": ["x"]}}), "measures must be numbers, got str"),
+    "history": ("neural", _state("history", [{"loss": "x"}]), "measures must be numbers, got str"),
+    "rate": ("neural", _state("learning_rate", "x"), "learning_rate must be float, got str"),
+    "best epoch": ("neural", _state("best_epoch", 1.5), "best_epoch must be int or NoneType, got float"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOT_FINITE)
+def test_numbers_that_are_none(case: str, fitted: Callable[[str], Any], tmp_path: Path) -> None:
+    kind, change, message = NOT_FINITE[case]
+    load_model(altered(fitted(kind), tmp_path / "same", lambda _: None))
+    with pytest.raises(DataError, match=message):
+        load_model(altered(fitted(kind), tmp_path / "model", change))
+
+
+@pytest.mark.parametrize("kind", ["neural", "extreme"])
+@pytest.mark.parametrize("name", ["2.x", "scaling", "x", "0", "00.first.weight"])
+def test_tensors_that_belong_to_nothing(kind: str, name: str, fitted: Callable[[str], Any], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"tensor '{name}' belongs to none of"):
+        load_model(altered(fitted(kind), tmp_path / "model", lambda files: files.update({name: torch.zeros(3)})))
+
+
+def test_what_cannot_be_loaded_is_not_saved(fitted: Callable[[str], Any], tmp_path: Path) -> None:
+    for kind in ("neural", "linear", "aggregator"):
+        model = copy.deepcopy(fitted(kind))
+        if kind == "neural":
+            next(model.networks_[1].parameters()).data[0, 0] = np.nan
+        elif kind == "linear":
+            model.coef_[0] = np.inf
+        else:
+            model.scores_ = model.scores_ * np.nan
+        with pytest.raises(ValueError, match=r"must be (finite|from)"):
+            model.save(tmp_path / kind)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whole_numbers_stand_for_others(fitted: Callable[[str], Any], tmp_path: Path) -> None:
+    """JSON has one kind of number: programs that read and write it may turn 1.0 into 1."""
+    for kind, name, value in (
+        ("boosted, classes", "gains", [0, 1, 3]),
+        ("neural", "learning_rate", 1),
+        ("linear", "loss_", 3),
+        ("aggregator", "log_likelihood", -4),
+    ):
+        model = load_model(altered(fitted(kind), tmp_path / kind, _state(name, value)))
+        found = getattr(model, name.removesuffix("_") + "_")
+        assert found == value
+        assert kind == "aggregator" or type(found[0] if name == "gains" else found) is float
+
+
+@pytest.mark.parametrize("kind", ["boosted", "linear", "neural"])
+def test_measures_of_nothing_are_saved(kind: str, tmp_path: Path) -> None:
+    """A metric that no list has a value of is NaN, which JSON has not."""
+    model = {
+        "boosted": BoostedRanker(**fuzz._FEW),
+        "linear": LinearRanker(),
+        "neural": NeuralRanker(**fuzz._SMALL),
+    }[kind]
+    model.fit(fuzz.X, fuzz.Y, group=fuzz.GROUP, eval_set=(fuzz.X, np.zeros(40), np.repeat([0, 1], 20)))
+    model.save(tmp_path / "model")
+    found = load_model(tmp_path / "model")
+    measured = found.history_["valid ndcg@10"] if kind == "neural" else found.evals_result_["valid"]["ndcg@10"]
+    assert np.isnan(measured).all()
+
+
+# Pickles, which Python's own tools write
+
+
+@pytest.mark.parametrize("module", ["pickle", "cloudpickle", "joblib"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_pickles(kind: str, module: str, fitted: Callable[[str], Any], tmp_path: Path) -> None:
+    tool, path = pytest.importorskip(module), tmp_path / "model"
+    with path.open("wb") as file:
+        tool.dump(fitted(kind), file)
+    with path.open("rb") as file:
+        found = tool.load(file)
+    assert np.array_equal(fuzz.use(found), fuzz.use(fitted(kind)))
+    assert found.get_params().keys() == fitted(kind).get_params().keys()
+    found.save(tmp_path / "saved")
+    assert np.array_equal(fuzz.use(load_model(tmp_path / "saved")), fuzz.use(fitted(kind)))

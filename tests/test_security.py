@@ -1009,5 +1009,5 @@ def test_regular_files(tmp_path: Path) -> None:
 def test_linear_models_are_finite(models: dict[str, Path], tmp_path: Path) -> None:
     folder = _copy(models["linear"], tmp_path / "model")
     np.save(folder / "coefficients.npy", np.array([1.0, np.nan, 2.0]))
-    with warnings.catch_warnings(), pytest.raises(DataError, match="coefficients that are not finite"):
+    with warnings.catch_warnings(), pytest.raises(DataError, match="the coefficients must be finite"):
         LinearRanker.load(folder)

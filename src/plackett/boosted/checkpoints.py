@@ -95,5 +95,5 @@ def _state(header: dict[str, Any], arrays: dict[str, Any]) -> State:
 
 
 def _is_value(value: Any) -> bool:
-    """Of a metric. It may be NaN; a whole number is no such value, and can be too large for one."""
-    return type(value) is float
+    """Of a metric. It may be NaN."""
+    return type(value) in (int, float)

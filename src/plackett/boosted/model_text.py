@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from typing import Any
 
@@ -62,15 +63,17 @@ def _checked(text: str) -> str:
     if not blank or "\0" in text or "\r" in header:
         raise ValueError("expected lines of a header, a blank line and trees")
     features, sizes = _check_header(header)
-    end = 0
+    end, largest = 0, 0.0
     for number, size in enumerate(sizes):
         try:
-            _check_tree(body[end : end + size], number, features)
+            largest += _check_tree(body[end : end + size], number, features)
         except ValueError as error:
             raise ValueError(f"tree {number}: {error}") from None
         end += size
     if not body.startswith(_END, end):
         raise ValueError(f"expected {_END.strip()!r} after {len(sizes)} trees of the sizes that tree_sizes says")
+    if not math.isfinite(largest):
+        raise ValueError("the leaves of its trees can sum to infinity")
     found = text.rfind(_PANDAS)
     categories = None if found < 0 else parse_json(text[found + len(_PANDAS) :])
     _check_categories(categories)
@@ -130,7 +133,8 @@ def _check_categories(categories: Any) -> None:
         raise ValueError("pandas_categorical must be a list of lists of values")
 
 
-def _check_tree(text: str, number: int, features: int) -> None:
+def _check_tree(text: str, number: int, features: int) -> float:
+    """The largest number that the tree can add to a score, but for what linear leaves make of features."""
     if not text.startswith(f"Tree={number}\n") or not text.endswith("\n\n\n"):
         raise ValueError("it does not begin and end where tree_sizes says")
     fields = _fields(text[:-3].split("\n")[1:])
@@ -143,8 +147,8 @@ def _check_tree(text: str, number: int, features: int) -> None:
     nodes = leaves - 1
     for name in ("split_gain", "internal_value", "internal_weight"):
         _numbers(fields, name, nodes)
-    for name in ("leaf_value", "leaf_weight"):
-        _numbers(fields, name, leaves)
+    _numbers(fields, "leaf_weight", leaves)
+    values = _numbers(fields, "leaf_value", leaves)
     _numbers(fields, "shrinkage", 1)
     _within(_wholes(fields, "internal_count", nodes), "internal_count", 0, 2**31 - 1)
     _within(_wholes(fields, "leaf_count", leaves), "leaf_count", 0, 2**31 - 1)
@@ -152,7 +156,8 @@ def _check_tree(text: str, number: int, features: int) -> None:
     _check_children(_wholes(fields, "left_child", nodes), _wholes(fields, "right_child", nodes))
     _check_decisions(fields, nodes, categories)
     if is_linear:
-        _check_linear(fields, leaves, features)
+        values = np.append(values, _check_linear(fields, leaves, features))
+    return float(np.abs(values).max())
 
 
 def _check_children(left: Numbers, right: Numbers) -> None:
@@ -189,9 +194,12 @@ def _check_decisions(fields: dict[str, str], nodes: int, categories: int) -> Non
         _within(_wholes(fields, "cat_threshold", int(ends[-1])), "cat_threshold", 0, 2**32 - 1)
 
 
-def _check_linear(fields: dict[str, str], leaves: int, features: int) -> None:
-    """Each leaf lists its features and coefficients, every one followed by a blank, and a blank at the end."""
-    _numbers(fields, "leaf_const", leaves)
+def _check_linear(fields: dict[str, str], leaves: int, features: int) -> Numbers:
+    """Each leaf lists its features and coefficients, every one followed by a blank, and a blank at the end.
+
+    What is returned are the constants of the leaves.
+    """
+    constants = _numbers(fields, "leaf_const", leaves)
     counts = _wholes(fields, "num_features", leaves)
     _within(counts, "num_features", 0, features)
     for name, pattern in (("leaf_features", _WHOLES), ("leaf_coeff", _NUMBERS)):
@@ -204,6 +212,7 @@ def _check_linear(fields: dict[str, str], leaves: int, features: int) -> None:
         found = _array({name: " ".join(words)}, name, pattern, len(words))
         if name == "leaf_features":
             _within(found, name, 0, features - 1)
+    return constants
 
 
 def _fields(lines: list[str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
@@ -24,7 +25,7 @@ from plackett.aggregation.summary import WorthRow, WorthSummary
 from plackett.arguments import as_numbers, check_kind
 from plackett.cluster import are_spread
 from plackett.data.stored import parse_arrays, regular_file
-from plackett.estimators.saved import WORTHS, SavedModel, field
+from plackett.estimators.saved import WORTHS, SavedModel, check_numbers, field
 from plackett.likelihood.partition import partition_log_likelihood
 from plackett.lists import check_finite, check_positive
 
@@ -412,6 +413,7 @@ class RankAggregator(SavedModel):
             arrays["covariance"] = self.covariance_
         if hasattr(self, "coef_"):
             arrays |= {"coef": self.coef_, "coef_standard_errors": self.coef_standard_errors_}
+        _check_arrays(arrays)
         np.savez(folder / WORTHS, **arrays)
         return {
             "items": self.items_,
@@ -431,8 +433,8 @@ class RankAggregator(SavedModel):
         for name, array in arrays.items():
             if array.shape != shapes[name] or array.dtype != np.float64:
                 raise ValueError(f"{name} must be float64 of shape {shapes[name]}, got {array.dtype} of {array.shape}")
+        _check_arrays(arrays)
         self.scores_ = arrays["scores"]
-        check_finite("scores", self.scores_)
         self._covariance = arrays.get("covariance")
         if self._covariance is None and n <= _MOST_SAVED:
             raise ValueError(f"covariance must be there, for {n} items are at most {_MOST_SAVED:,}")
@@ -443,6 +445,13 @@ class RankAggregator(SavedModel):
             setattr(self, f"{name}_", field(state, name, *kinds))
         if self.n_ballots_ <= 0:
             raise ValueError(f"n_ballots must be above 0, got {self.n_ballots_}")
+
+
+def _check_arrays(arrays: Mapping[str, Floats]) -> None:
+    """Of a model on disk. Standard errors may be unknown."""
+    for name in ("scores", "covariance", "coef"):
+        if name in arrays:
+            check_numbers(name, arrays[name])
 
 
 def _check_saved(names: list[Any]) -> None:

@@ -39,7 +39,7 @@ from plackett.cluster import is_spread, map_rows
 from plackett.errors import DataError
 from plackett.estimators import parameters
 from plackett.estimators.base import BaseRanker, ListedRows, evaluation_sets
-from plackett.estimators.saved import TREES, field, hash_of
+from plackett.estimators.saved import TREES, field, hash_of, measures_from_json, measures_to_json
 from plackett.fingerprint import fingerprint
 from plackett.lists import check_positive
 
@@ -417,7 +417,7 @@ class BoostedRanker(BaseRanker):
         return {
             "sha256": hash_of(path),
             "best_iteration": self.best_iteration_,
-            "evals_result": self.evals_result_,
+            "evals_result": measures_to_json(self.evals_result_),
             "gains": self.gains_,
         }
 
@@ -431,15 +431,23 @@ class BoostedRanker(BaseRanker):
             )
         self.booster_ = read_booster(path.read_bytes().decode(), str(path))
         self.best_iteration_ = field(state, "best_iteration", int, NoneType)
-        self.evals_result_ = field(state, "evals_result", dict)
-        self.gains_ = field(state, "gains", list, NoneType)
-        classes = self.booster_.num_model_per_iteration()
-        if self.gains_ is not None and (len(self.gains_) != classes or {type(x) for x in self.gains_} != {float}):
-            raise ValueError(f"gains must hold a number for each of {classes} classes")
+        self.evals_result_ = measures_from_json(field(state, "evals_result", dict))
+        self.gains_ = self._read_gains(field(state, "gains", list, NoneType))
         if self.booster_.num_feature() != self.n_features_in_:
             raise ValueError(f"trees of {self.booster_.num_feature()} features, expected {self.n_features_in_}")
         if self.best_iteration_ is not None and not 0 <= self.best_iteration_ <= self.booster_.current_iteration():
             raise ValueError(f"best_iteration must number one of the rounds, got {self.best_iteration_}")
+
+    def _read_gains(self, gains: list[Any] | None) -> list[float] | None:
+        """Those of mcrank, one for each class of its trees. Other objectives have one class, and none."""
+        classes = self.booster_.num_model_per_iteration()
+        if gains is None:
+            if classes != 1:
+                raise ValueError(f"gains must hold a number for each of {classes} classes, got none")
+            return None
+        if classes < 2 or len(gains) != classes or not {type(gain) for gain in gains} <= {int, float}:
+            raise ValueError(f"gains must hold a number for each of {classes} classes, of at least two")
+        return [float(gain) for gain in gains]
 
 
 def _labelled(rows: ListedRows, name: str) -> LabelledRows:

@@ -487,12 +487,11 @@ class ExtremeClassifier(NeuralEstimator):
     def _set_other_state(self, tensors: dict[str, Any], about: dict[str, Any]) -> None:
         import torch
 
-        from plackett.networks import set_weights
         from plackett.training.checkpoints import under
 
         with torch.device("meta"):
-            self.scaling_ = self._make_scaling(about["scaling"], about["features"])
-        set_weights(self.scaling_, under("scaling", tensors))
+            scaling: Any = self._make_scaling(about["scaling"], about["features"])
+        self.scaling_ = scaling.restore(under("scaling", tensors))
 
 
 def _beside(path: Path) -> Path:

@@ -18,7 +18,14 @@ from plackett.data.stored import parse_array, regular_file
 from plackett.errors import DataError
 from plackett.estimators import parameters
 from plackett.estimators.base import BaseRanker, ListedRows, is_frame
-from plackett.estimators.saved import COEFFICIENTS, COVARIANCE, field
+from plackett.estimators.saved import (
+    COEFFICIENTS,
+    COVARIANCE,
+    check_numbers,
+    field,
+    measures_from_json,
+    measures_to_json,
+)
 from plackett.linear.features import scaled_features
 from plackett.linear.inference import Coordinates, covariance_of, finish, natural_coordinates
 from plackett.linear.objectives import LIKELIHOODS, Objective, make_likelihood
@@ -35,14 +42,14 @@ _MARGIN = 0.1  # solvers go by other norms, in other coordinates
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "n_iter_": (int,),
-    "gradient_norm_": (int, float),
+    "gradient_norm_": (float,),
     "converged_": (bool,),
     "concave_": (bool,),
-    "loss_": (int, float),
+    "loss_": (float,),
     "n_lists_": (int,),
     "note_": (str,),
     "evals_result_": (dict,),
-    "objective_value_": (int, float),
+    "objective_value_": (float,),
     "restart_values_": (list,),
 }
 """Of what is stored beside the coefficients."""
@@ -93,19 +100,22 @@ class LinearModel(BaseRanker):
             problem = f"not a readable array ({error})"
         raise DataError(problem, file=str(path), remedy="Write the model anew")
 
+    evals_result_: dict[str, Any]
     _STATE: tuple[str, ...]
     """What is stored beside the coefficients."""
 
     def _save_state(self, folder: Path) -> dict[str, Any]:
+        check_numbers("the coefficients", self.coef_)
         np.save(folder / COEFFICIENTS, self.coef_)
-        return {name: getattr(self, name) for name in self._STATE}
+        found = {name: getattr(self, name) for name in self._STATE}
+        return found | {"evals_result_": measures_to_json(self.evals_result_)}
 
     def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
         self.coef_ = self._read_array(folder / COEFFICIENTS, (self.n_features_in_,))
-        if not np.isfinite(self.coef_).all():
-            raise DataError("coefficients that are not finite", file=str(folder), remedy="Write the model anew")
+        check_numbers("the coefficients", self.coef_)
         for name in self._STATE:
             setattr(self, name, field(state, name, *_KINDS[name]))
+        self.evals_result_ = measures_from_json(self.evals_result_)
 
 
 def metric_of(name: str, rows: ListedRows, scores: Floats) -> float:

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,7 +19,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from plackett.errors import DataError, MissingDependencyError
 from plackett.estimators import parameters
-from plackett.estimators.saved import WEIGHTS, SavedModel, field, hash_of
+from plackett.estimators.saved import (
+    WEIGHTS,
+    SavedModel,
+    field,
+    hash_of,
+    measures_from_json,
+    measures_to_json,
+)
 from plackett.fingerprint import fingerprint
 from plackett.lists import check_positive
 
@@ -243,8 +251,11 @@ class NeuralEstimator(SavedModel):
         write_tensors(path, self._tensors(), {})
 
     def _save_state(self, folder: Path) -> dict[str, Any]:
+        from plackett.networks import check_weights
         from plackett.training.shards import open_tensors
 
+        for network in self.networks_:
+            check_weights(network)  # so that what is written can be read
         _, about = self._other_state()
         self._write_weights(folder / WEIGHTS)
         with open_tensors(folder / WEIGHTS) as stored:
@@ -254,15 +265,14 @@ class NeuralEstimator(SavedModel):
             "checksum": checksum,  # in place of the hash for those who read a part of the file
             "members": len(self.networks_),
             "about": about,
-            # NaN, of what could not be measured, is no JSON.
-            "history": [{name: None if v != v else v for name, v in row.items()} for row in self.history_],
+            "history": measures_to_json(self.history_.rows),
             "best_epoch": self.best_epoch_,
             "learning_rate": self.learning_rate_,
         }
 
     def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
         torch = import_torch(type(self).__name__)
-        from plackett.networks import set_weights
+        from plackett.networks import check_weights, set_weights
         from plackett.training import History
         from plackett.training.checkpoints import under
         from plackett.training.shards import open_tensors
@@ -280,18 +290,25 @@ class NeuralEstimator(SavedModel):
             layers = len(self.hidden_sizes) + getattr(self, "attention_layers", 0)
             if not 1 <= field(state, "members", int) <= len(tensors) or layers > len(tensors):
                 raise ValueError(f"{state['members']} networks of {layers} layers from {len(tensors)} tensors")
+            parts = ("scaling", *map(str, range(state["members"])))
+            extra = [name for name in tensors if not name.startswith(tuple(f"{part}." for part in parts))]
+            if extra:
+                raise ValueError(f"tensor {extra[0][:80]!r} belongs to none of {state['members']} networks")
             self._set_other_state(tensors, about)
             for number in range(state["members"]):
                 with nullcontext() if self._is_own else torch.device("meta"):
                     network = self._make_network()
                 set_weights(network, under(str(number), tensors))
+                check_weights(network)
                 self.networks_.append(network.to(device).eval())
         except (RuntimeError, ValueError, TypeError, OverflowError) as error:
             raise DataError(f"the weights do not fit the description ({error})", file=str(path)) from error
-        self.history_ = History(
-            [{name: np.nan if v is None else v for name, v in row.items()} for row in state["history"]]
-        )
-        self.best_epoch_, self.learning_rate_ = state["best_epoch"], state["learning_rate"]
+        history = measures_from_json(field(state, "history", list))
+        if not all(isinstance(row, dict) for row in history):
+            raise ValueError("history must hold measures by name for each epoch")
+        self.history_ = History(history)
+        self.best_epoch_ = field(state, "best_epoch", int, NoneType)
+        self.learning_rate_ = field(state, "learning_rate", float)
 
     def _export(self, path: str | os.PathLike[str], score: Callable[[Any, Any], Any]) -> None:
         """The whole model as an ONNX file, or nothing; `score` is what a network makes of scaled rows."""

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import hashlib
 import json
+import math
 import os
 import secrets
 import sys
@@ -18,6 +19,7 @@ from types import NoneType
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -160,9 +162,38 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 def field(description: dict[str, Any], name: str, *kinds: type) -> Any:
     """What stands in a description under a name, of one of these kinds."""
     value = description[name]
+    if float in kinds and type(value) is int:  # JSON has one kind of number, and many programs write 1.0 as 1
+        value = float(value)
     if type(value) not in kinds:
         raise ValueError(f"{name} must be {' or '.join(kind.__name__ for kind in kinds)}, got {type(value).__name__}")
     return value
+
+
+def check_numbers(name: str, values: npt.NDArray[np.float64]) -> None:
+    """Of a model on disk: finite, and so few and small that sums of them are."""
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.abs(values).sum()):
+            raise ValueError(f"{name} must be finite, and so must be their sum")
+
+
+def measures_to_json(value: Any) -> Any:
+    """Measures by name, one or one per round: NaN, of what could not be measured, is no JSON, and becomes None."""
+    if isinstance(value, dict):
+        return {name: measures_to_json(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [measures_to_json(one) for one in value]
+    return value if math.isfinite(value) else None
+
+
+def measures_from_json(value: Any) -> Any:
+    """Read them back."""
+    if isinstance(value, dict):
+        return {name: measures_from_json(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [measures_from_json(one) for one in value]
+    if value is not None and type(value) not in (int, float):
+        raise ValueError(f"measures must be numbers, got {type(value).__name__}")
+    return math.nan if value is None else value
 
 
 def hash_of(path: Path) -> str:

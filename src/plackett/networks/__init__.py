@@ -13,7 +13,7 @@ from plackett.networks.extreme import ExtremeNetwork, SparseRows, sharded_weight
 from plackett.networks.features import SCALINGS, FeatureScaling, RowScaling
 from plackett.networks.ranking import ACTIVATIONS, RankingNetwork, make_hidden
 from plackett.networks.top import top_columns
-from plackett.networks.weights import set_weights
+from plackett.networks.weights import check_weights, set_weights
 from plackett.networks.whole import WholeModel
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "RowScaling",
     "SparseRows",
     "WholeModel",
+    "check_weights",
     "make_hidden",
     "set_weights",
     "sharded_weights",

@@ -89,7 +89,16 @@ class FeatureScaling(nn.Module):
                 block = self._scaled(torch.from_numpy(np.array(X[rows], np.float64)))
                 total, seen = total + torch.nansum(block, 0), seen + (~torch.isnan(block)).sum(0)
             self.filling = total / torch.clamp(seen, min=1)
+        self.check()
         return self
+
+    def check(self) -> None:
+        """An error if numbers cannot be scaled by it."""
+        for name, values in self.named_buffers():
+            if not bool(torch.isfinite(values).all()):
+                raise ValueError(f"{name} of the features must be finite: they are too large to be scaled")
+        if not bool((self.scale > 0).all() and (self.widths > 0).all()):
+            raise ValueError("scale and widths of the features must be above 0")
 
     def restore(self, state: dict[str, Tensor]) -> FeatureScaling:
         """Take what `state_dict` of another gave, whose number of indicated columns may differ."""
@@ -101,6 +110,7 @@ class FeatureScaling(nn.Module):
             raise ValueError(f"indicated must hold columns from 0 to {self.n_features - 1}, ascending")
         self.indicated = torch.zeros_like(indicated)
         set_weights(self, state)
+        self.check()
         return self
 
     def _fit_quantiles(self, X: npt.NDArray[Any]) -> None:
@@ -178,6 +188,13 @@ class RowScaling(nn.Module):
         self.register_buffer("column_weights", torch.ones(n_features, dtype=torch.float64))
 
     column_weights: Tensor
+
+    def restore(self, state: dict[str, Tensor]) -> RowScaling:
+        """Take what `state_dict` of another gave."""
+        set_weights(self, state)
+        if not bool((torch.isfinite(self.column_weights) & (self.column_weights > 0)).all()):
+            raise ValueError("column_weights must be finite and above 0")
+        return self
 
     def fit(self, X: Any) -> RowScaling:
         if self.scaling == "tfidf":
