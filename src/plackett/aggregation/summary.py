@@ -54,11 +54,9 @@ class WorthSummary:
 
     def save(self, path: str | Path) -> None:
         """Write a row an item to a file that ends with .csv or .json, compressed if .gz or the like follows."""
-        suffixes = [suffix for suffix in Path(path).suffixes if suffix in (".csv", ".json")]
-        if not suffixes:
-            raise ValueError(f"the file must end with .csv or .json, got {str(path)!r}")
+        suffix = table_format(path)
         rows = [asdict(row) for row in self.rows]
-        if suffixes[-1] == ".json":
+        if suffix == ".json":
             text = (
                 json.dumps({"confidence": self.confidence, **self.facts, "items": rows}, indent=1, default=str) + "\n"
             )
@@ -95,6 +93,14 @@ class WorthSummary:
             text = f"{value:,.2f}".removesuffix(".00") if number else ", ".join(map(str, value))
             texts += [f"{name} {text}"] if text else []
         return "; ".join(texts)
+
+
+def table_format(path: str | Path) -> str:
+    """.csv or .json, as the name says; an error if it says neither."""
+    suffixes = [suffix for suffix in Path(path).suffixes if suffix in (".csv", ".json")]
+    if not suffixes:
+        raise ValueError(f"the file must end with .csv or .json, got {str(path)!r}")
+    return suffixes[-1]
 
 
 def row_cells(row: WorthRow) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from plackett.data.files import atomic_write
+from plackett.data.files import atomic_write, check_target
 from plackett.data.stored import parse_arrays, parse_json
 from plackett.errors import DataError
 
@@ -36,6 +36,7 @@ class Checkpoint:
             raise ValueError(f"checkpoint_every must be at least 1, got {every}")
         self._path, self.every, self._of = Path(path), every, of
         self.file = str(self._path)
+        check_target(path)
 
     def load(self) -> State | None:
         """What was saved, or None if there is nothing yet. Another training's checkpoint is an error."""

@@ -8,13 +8,21 @@ from plackett.cli import aggregate, bench, data, demo, models, reproduce  # noqa
 from plackett.cli.app import app
 from plackett.errors import PlackettError
 
+# How torch and LightGBM say it, in errors of classes that say nothing.
+_NO_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "bad_alloc", "bad allocation")
+
 
 def main() -> None:
     """Run the command; what users can put right is one line, not a traceback."""
     try:
         app()
-    except (PlackettError, ValueError, OSError) as error:
+    except Exception as error:
         from plackett.report.terminal import shown
 
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {shown(str(error))}")
+        message = str(error)
+        if isinstance(error, MemoryError) or any(sign in message for sign in _NO_MEMORY):
+            message = f"there is not enough memory{': ' if message else ''}{message.partition(chr(10))[0]}"
+        elif not isinstance(error, PlackettError | ValueError | OSError):
+            raise
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {shown(message)}")
         sys.exit(1)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from plackett.cli.app import app, console
 from plackett.cli.data import FormatName, read_data
+from plackett.cli.outputs import FIGURE, MODEL, TABLE, check_apart
 from plackett.cli.reports import ReportOption, command_line
 
 
@@ -30,10 +31,12 @@ def aggregate(
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Of the simulation of ranks.")] = 0,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the table to a .csv or .json file.")
+        Path | None, typer.Option("--output", "-o", help="Write the table to a .csv or .json file.", callback=TABLE)
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw worths with intervals to a .png or .svg file.")] = None,
-    model: Annotated[Path | None, typer.Option(help="Write the model to this folder.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw worths with intervals to a .png or .svg file.", callback=FIGURE)
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="Write the model to this folder.", callback=MODEL)] = None,
     report: ReportOption = None,
     format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -44,6 +47,7 @@ def aggregate(
     from plackett.report import aggregation_page, worth_table, write_page
     from plackett.report.terminal import shown
 
+    check_apart("model", output=output, plot=plot, model=model, report=report)
     data = _read(ballots, edges, format_name, items)
     aggregator = RankAggregator(
         prior=prior, ridge=ridge, unranked=unranked, on_infinite="error" if strict else "drop"

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from plackett.cli.app import app, console
+from plackett.cli.outputs import FILE
 
 
 class FormatName(StrEnum):
@@ -90,7 +91,9 @@ def evaluate(
     gain: Annotated[str | None, typer.Option(help="NDCG: exp2 or linear.")] = None,
     empty: Annotated[str | None, typer.Option(help="Lists without a relevant item: skip, 0 or 1.")] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    per_list: Annotated[Path | None, typer.Option(help="Write the values of every list to this CSV file.")] = None,
+    per_list: Annotated[
+        Path | None, typer.Option(help="Write the values of every list to this CSV file.", callback=FILE)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score predictions against labels: a table with confidence intervals, and paired tests between systems."""

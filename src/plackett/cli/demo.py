@@ -7,20 +7,19 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from plackett.cli.app import app, console
+from plackett.cli.outputs import FIGURE
 
 
 @app.command()
 def demo(
     seeds: Annotated[int, typer.Option(min=1, help="How many simulated data sets to fit.")] = 12,
-    output: Annotated[Path, typer.Option(help="Where to save the figure (PNG).")] = Path("demo.png"),
+    output: Annotated[Path, typer.Option(help="Where to save the figure (PNG).", callback=FIGURE)] = Path("demo.png"),
 ) -> None:
     """Simulate tied rankings with known coefficients and recover them with and without exact treatment of ties."""
     from plackett.demo import TRUTH, fit_all
     from plackett.report import coefficient_figure, coefficient_table
     from plackett.report.terminal import shown
 
-    if not output.parent.is_dir():
-        raise typer.BadParameter(f"the folder {output.parent} does not exist", param_hint="--output")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         estimates = fit_all(

@@ -1,5 +1,6 @@
 """plackett train and plackett predict"""
 
+import inspect
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ import typer
 
 from plackett.cli.app import app, console
 from plackett.cli.data import FormatName, read_data
+from plackett.cli.outputs import FIGURE, FILE, MODEL, check_apart
 from plackett.cli.reports import ReportOption, command_line
 
 _METRICS = {
@@ -33,7 +35,7 @@ def _parameter(text: str) -> tuple[str, Any]:
 @app.command()
 def train(
     data: Annotated[Path, typer.Argument(help="Training data: LETOR, XMC or Parquet, compressed or not.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write the model to.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write the model to.", callback=MODEL)],
     valid: Annotated[
         Path | None, typer.Option(help="Validation data: training stops when it no longer improves.")
     ] = None,
@@ -56,7 +58,9 @@ def train(
         int | None,
         typer.Option(min=1, help="Under torchrun: how many processes share the labels of an extreme model."),
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="A picture of the training, epoch by epoch.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="A picture of the training, epoch by epoch.", callback=FIGURE)
+    ] = None,
     report: ReportOption = None,
     format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
 ) -> None:
@@ -65,6 +69,7 @@ def train(
     from plackett.report import training_page, write_page
     from plackett.report.terminal import shown
 
+    check_apart("output", output=output, plot=plot, report=report, checkpoint=checkpoint)
     chosen = dict(_parameter(text) for text in param or [])
     if objective is not None:
         chosen["objective"] = objective
@@ -78,6 +83,8 @@ def train(
     estimator = make_model(model, {"random_state": seed} | chosen)
     if plot is not None and "epochs" not in estimator.get_params():
         raise typer.BadParameter(f"models of kind {model} have no epochs to plot", param_hint="--plot")
+    if checkpoint is not None and "checkpoint" not in inspect.signature(estimator.fit).parameters:
+        raise typer.BadParameter(f"models of kind {model} keep no state to resume from", param_hint="--checkpoint")
     files = {name: path for name, path in (("train", data), ("valid", valid), ("test", test)) if path is not None}
     parts = {name: read_data(path, format_name) for name, path in files.items()}
     options = {} if checkpoint is None else {"checkpoint": checkpoint}
@@ -158,7 +165,9 @@ def _processes(kind: str) -> Iterator[bool]:
 def predict(
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
     data: Annotated[Path, typer.Argument(help="The data to score.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the scores; - for standard output.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to write the scores; - for standard output.", callback=FILE)
+    ],
     top: Annotated[
         int | None,
         typer.Option(
@@ -173,7 +182,7 @@ def predict(
 ) -> None:
     """Score data with a trained model, a number a line."""
     from plackett.data import dump_scores
-    from plackett.data.files import open_target
+    from plackett.data.files import is_standard_output, open_target
     from plackett.estimators import ExtremeClassifier, load_model
     from plackett.estimators.saved import read_description
     from plackett.report.terminal import shown
@@ -194,7 +203,7 @@ def predict(
             file.write("".join(f"{line}\n" for line in found).encode())
     else:
         dump_scores(found, str(output))
-    if str(output) != "-":
+    if not is_standard_output(output):
         done = "lines" if isinstance(found, list) else "scores"
         console.print(f"{len(found):,} {done} written to {shown(str(output))}", soft_wrap=True)
 

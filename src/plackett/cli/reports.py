@@ -7,17 +7,9 @@ from typing import Annotated
 
 import typer
 
+from plackett.cli.outputs import FILE
 
-def _check_folder(path: Path | None) -> Path | None:
-    """Now, not when the work is done."""
-    if path is not None and not path.parent.is_dir():
-        raise typer.BadParameter(f"the folder {path.parent} does not exist")
-    return path
-
-
-ReportOption = Annotated[
-    Path | None, typer.Option(help="Write a page about it to this HTML file.", callback=_check_folder)
-]
+ReportOption = Annotated[Path | None, typer.Option(help="Write a page about it to this HTML file.", callback=FILE)]
 
 
 def command_line() -> str:

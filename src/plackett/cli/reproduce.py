@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plackett.cli.app import app, console
+from plackett.cli.outputs import FOLDER
 
 if TYPE_CHECKING:
     from plackett.experiments import DataFolder
@@ -21,9 +22,9 @@ def reproduce(
         Path | None,
         typer.Option(help="The folder of the data sets; without it $PLACKETT_DATA, or ../shared/data."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write what was found.")] = Path(
-        "experiments"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to write what was found.", callback=FOLDER)
+    ] = Path("experiments"),
     show: Annotated[
         bool, typer.Option("--list", help="Show what there is, what it needs and how long it takes.")
     ] = False,
