@@ -18,14 +18,20 @@ import hashlib
 import io
 import json
 import math
+import multiprocessing
 import os
+import pty
 import random
 import re
 import resource
+import select
+import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import tty
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -34,11 +40,14 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import torch
+from matplotlib.figure import Figure
 
 from plackett import data
 from plackett.aggregation import load_edges
 from plackett.compilation import kernel
 from plackett.data.containers import Ballots, MultilabelData, RankingData
+from plackett.data.files import save_figure
 from plackett.data.preflib import tiers_of
 from plackett.errors import DataError
 from plackett.estimators import (
@@ -50,6 +59,8 @@ from plackett.estimators import (
     RankAggregator,
     load_model,
 )
+from plackett.report.page import KeyValues, Page, Section, write_page
+from plackett.training.checkpoints import read_tensors, write_tensors
 
 LONGEST = 20.0  # seconds for one input
 UNHURRIED = 600.0  # the same where kernels may have to be compiled first, or the machine has much else to do
@@ -63,6 +74,14 @@ Mutator = Callable[[bytes, random.Random], bytes]
 
 class SilentlyWrong(Exception):  # noqa: N818 - a finding, not an error of the code here
     """What was read is not what is read again."""
+
+
+class Counted(Exception):  # noqa: N818 - the same
+    """A finding that need not end the run: "crashes" or "hangs" of another process, or "silent wrong reads" there."""
+
+    def __init__(self, kind: str, how: str) -> None:
+        self.kind = kind
+        super().__init__(how)
 
 
 # Alterations
@@ -230,6 +249,7 @@ def _save_npy(scores: Any, target: io.BytesIO) -> None:
     np.save(target, scores)
 
 
+_LISTS = RankingData(np.ones((3, 2)), np.ones(3), np.array([1, 1, 2]), np.array([0, 2, 3]))
 _SCORED = RankingData(np.zeros((3, 1)), np.zeros(3), np.zeros(3), np.array([0, 3]))
 _PAIRED = data.load_xmc(io.BytesIO(b"2 1 5\n0 0:1\n1 0:1\n"))
 
@@ -260,7 +280,7 @@ READERS: dict[str, tuple[bytes, Callable[[bytes], None]]] = {
     ),
     "edges": (b"winner,loser,weight\nAda,Bob,3\nBob,Eve,1\nEve,Ada,2.5\n", round_trip(load_edges, _write_edges)),
     "parquet": (
-        _seed_of(data.dump_parquet, RankingData(np.ones((3, 2)), np.ones(3), np.array([1, 1, 2]), np.array([0, 2, 3]))),
+        _seed_of(data.dump_parquet, _LISTS),
         round_trip(data.load_parquet, data.dump_parquet),
     ),
     "scores": (b"0.5\n-1e3\n7\n", round_trip(lambda s: data.load_scores(s, _SCORED), data.dump_scores)),
@@ -356,10 +376,6 @@ class ModelTarget:
 
 def mutate_tensors(content: bytes, rng: random.Random, path: Path) -> bytes:
     """Tensors of a safetensors file with other shapes, types, names or values, under a right checksum."""
-    import torch
-
-    from plackett.training.checkpoints import read_tensors, write_tensors
-
     path.write_bytes(content)
     stored, about = read_tensors(path)
     tensors = {name: tensor.clone() for name, tensor in stored.items()}
@@ -503,6 +519,266 @@ class KernelFile:
             raise DataError("not loaded", file=str(self._path))
 
 
+# Outputs
+
+_DEVICES = {"null": (1, 3), "full": (1, 7), "zero": (1, 5)}
+_TO_FILES = {
+    "scores.txt": lambda target: data.dump_scores(np.arange(5.0), target),
+    "scores.txt.gz": lambda target: data.dump_scores(np.arange(5.0), target),
+    "lists.txt": lambda target: data.dump_letor(_LISTS, target),
+    "lists.parquet": lambda target: data.dump_parquet(_LISTS, target),
+    "labels.txt": lambda target: data.dump_xmc(_PAIRED, target),
+    "page.html": lambda target: write_page(Page("Title", [Section("Facts", [KeyValues({"a": 1})])]), target),
+    "picture.png": lambda target: save_figure(Figure(figsize=(1, 1)), target),
+    "picture.svg": lambda target: save_figure(Figure(figsize=(1, 1)), target),
+    "state": lambda target: write_tensors(target, {"a": torch.arange(5.0)}, {"step": 1}),
+}
+_PLACES = (
+    "nothing", "file", "link", "chain", "dangling", "lost", "circle", "pipe", "terminal", "folder", "below a file",
+    *_DEVICES,
+)  # fmt: skip
+
+
+class OutputTarget:
+    """Files and models written to files, links, pipes, devices, terminals and folders, of any mode, by any umask."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._model = folder, RankAggregator().fit([["a", "b", "c"], ["b", {"a", "c"}], ["c", "a"]])
+        self._number = 0
+        self._can_make_devices = True
+        self._wanted = {}
+        for name, write in _TO_FILES.items():
+            write(folder / name)
+            self._wanted[name] = (folder / name).read_bytes()
+
+    def alter(self, rng: random.Random) -> tuple[str, str, int, int]:
+        name = rng.choice([*_TO_FILES, "model"])
+        return name, rng.choice(_PLACES), rng.choice([0o600, 0o640, 0o644, 0o666]), rng.choice([0o022, 0o077, 0o002])
+
+    def run(self, case: tuple[str, str, int, int]) -> None:
+        name, place, mode, umask = case
+        self._number += 1
+        folder = self._folder / str(self._number)
+        folder.mkdir()
+        before, old = os.umask(umask), set(Path(tempfile.gettempdir()).glob(".output.*"))
+        try:
+            self._write(folder, name, place, mode, umask)
+        finally:
+            os.umask(before)
+        if list(folder.rglob("*.part")) or set(Path(tempfile.gettempdir()).glob(".output.*")) - old:
+            raise SilentlyWrong("something is left behind")
+
+    def _write(self, folder: Path, name: str, place: str, mode: int, umask: int) -> None:
+        target, real, reader = self._make(folder, name, place, mode)
+        try:
+            states = {path: path.lstat() for path in (target, *folder.iterdir()) if path.is_symlink() or path.exists()}
+            try:
+                self._model.save(target) if name == "model" else _TO_FILES[name](target)
+            except OSError as error:
+                if place in ("nothing", "file", "link", "chain", "dangling", "null", "zero") and name != "model":
+                    raise
+                self._check_same(states)
+                raise DataError(str(error), file=str(target)) from error
+            for path, state in states.items():
+                if stat.S_IFMT(path.lstat().st_mode) != stat.S_IFMT(state.st_mode):
+                    raise SilentlyWrong(f"{place} became something else")
+        finally:
+            found = None if reader is None else reader()
+        if name == "model":
+            if not np.array_equal(use(load_model(target)), use(self._model)):
+                raise SilentlyWrong("another model")
+        elif reader is not None or real is not None:
+            content = found if real is None else real.read_bytes()
+            wanted_name = "scores.txt" if place == "terminal" and name == "scores.txt.gz" else name  # by its ending
+            if content != self._wanted[wanted_name] and name != "picture.svg":  # which holds a date
+                raise SilentlyWrong(f"{len(content or b'')} bytes in place of {len(self._wanted[name])}")
+            wanted = 0o666 & ~umask if place in ("nothing", "dangling") else mode
+            if real is not None and stat.S_IMODE(real.stat().st_mode) != wanted:
+                raise SilentlyWrong(f"mode {real.stat().st_mode:o} in place of {wanted:o}")
+
+    def _check_same(self, states: dict[Path, os.stat_result]) -> None:
+        for path, state in states.items():
+            now = path.lstat()
+            if (now.st_ino, now.st_mode, now.st_size) != (state.st_ino, state.st_mode, state.st_size):
+                raise SilentlyWrong(f"{path.name} was changed by a write that failed")
+
+    def _make(self, folder: Path, name: str, place: str, mode: int) -> tuple[Path, Path | None, Any]:
+        """The target, the file that is then there, if it is one, and how to read from what is no file."""
+        target, real = folder / name, folder / f"real-{name}"
+        if place in ("file", "link", "chain", "below a file"):
+            one = target if place in ("file", "below a file") else real
+            one.write_bytes(b"what was there before " * 100)
+            one.chmod(mode)
+        if place == "below a file":
+            return target / "x", None, None
+        if place in ("link", "dangling", "chain"):
+            middle = folder / "middle"
+            middle.symlink_to(real.name)
+            target.symlink_to(middle.name if place == "chain" else real.name)
+            return target, real, None
+        if place in ("circle", "lost"):
+            target.symlink_to("circle" if place == "circle" else "nowhere/x")
+            (folder / "circle").symlink_to(target.name)
+        elif place == "folder":
+            target.mkdir()
+            (target / "precious").write_text("x")
+        elif place == "pipe":
+            os.mkfifo(target)
+            return target, None, _Reader(os.open(target, os.O_RDONLY | os.O_NONBLOCK))
+        elif place == "terminal":
+            master, slave = pty.openpty()
+            tty.setraw(slave)
+            return Path(os.ttyname(slave)), None, _Reader(master, slave)
+        elif place in _DEVICES and self._can_make_devices:
+            try:
+                os.mknod(target, stat.S_IFCHR | 0o666, os.makedev(*_DEVICES[place]))
+            except PermissionError:  # only root can
+                self._can_make_devices = False
+        return target, target if place in ("nothing", "file") else None, None
+
+
+class _Reader:
+    """Reads a pipe or terminal in a thread while it is written to. Called, it gives all that came, and closes it."""
+
+    def __init__(self, handle: int, *others: int) -> None:
+        self._handle, self._others, self._found, self._done = handle, others, b"", threading.Event()
+        os.set_blocking(handle, False)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while True:
+            is_last = self._done.is_set()
+            ready, _, _ = select.select([self._handle], [], [], 0.0 if is_last else 0.01)
+            try:
+                part = os.read(self._handle, 1 << 16) if ready else b""
+            except OSError:  # nobody writes to it
+                part = b""
+            self._found += part
+            if is_last and not part:
+                return
+
+    def __call__(self) -> bytes:
+        if self._thread.is_alive():
+            self._done.set()
+            self._thread.join()
+            for handle in (self._handle, *self._others):
+                os.close(handle)
+        return self._found
+
+
+# Sparse arrays that are none, as no reader of ours makes them
+
+_RANKERS = {
+    "boosted": lambda: BoostedRanker(**_FEW),
+    "linear": LinearRanker,
+    "coordinate_ascent": lambda: CoordinateAscentRanker(random_state=0, max_sweeps=1),
+    "neural": lambda: NeuralRanker(**_SMALL),
+}
+
+
+def _sparse_calls() -> dict[str, Callable[[Any], Any]]:
+    """What can be done with a CSR array: of features (40 x 3), or of labels (40 x 6)."""
+    from plackett import metrics
+
+    scores = np.random.default_rng(0).normal(size=LABELS.shape)
+    calls: dict[str, Callable[[Any], Any]] = {
+        "features, extreme": lambda X_: ExtremeClassifier(**_SMALL).fit(X_, LABELS),
+        "features, extreme, predict": ExtremeClassifier(**_SMALL).fit(_csr(X), LABELS).predict_top,
+        "labels, extreme": lambda Y_: ExtremeClassifier(**_SMALL).fit(_csr(X), Y_),
+        "labels, precision": lambda Y_: metrics.multilabel_precision(scores, Y_, k=3),
+        "labels, ndcg": lambda Y_: metrics.multilabel_ndcg(scores, Y_, k=3),
+        "labels, propensity": metrics.inverse_propensity,
+        "labels, coverage": lambda Y_: metrics.coverage(scores, Y_, k=3),
+        "labels, scores": lambda S_: metrics.multilabel_precision(S_, LABELS.astype(float), k=1),
+    }
+    for name, make in _RANKERS.items():
+        calls[f"features, {name}"] = lambda X_, make=make: make().fit(X_, Y, group=GROUP)  # type: ignore[misc]
+        calls[f"features, {name}, predict"] = make().fit(_csr(X), Y, group=GROUP).predict
+    return calls
+
+
+def _serve(link: Any) -> None:
+    """In a process of its own: do what is asked for, and tell how it went."""
+    warnings.simplefilter("ignore")
+    calls = _sparse_calls()
+    link.send(list(calls))
+    while True:
+        name, arrays, shape = link.recv()
+        matrix = _csr(np.zeros(shape))
+        matrix.data, matrix.indices, matrix.indptr = arrays
+        try:
+            calls[name](matrix)
+            link.send("accepted")
+        except ValueError as error:
+            link.send(f"refused: {error}")
+        except Exception as error:
+            link.send(f"{type(error).__name__}: {error}")
+
+
+class SparseTarget:
+    """CSR arrays with indices out of range or pointers that go back, for every estimator and metric that takes them.
+
+    They are used in another process, which a wrong one may end: that is counted, and the next process goes on.
+    """
+
+    def __init__(self, _: Path) -> None:
+        self._process: Any = None
+
+    def _begin(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._link, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other,), daemon=True)
+        self._process.start()
+        other.close()
+        self._names = self._link.recv()
+
+    def alter(self, rng: random.Random) -> tuple[str, Any, Any]:
+        if self._process is None:  # here, where no time is taken
+            self._begin()
+        name = rng.choice(self._names)
+        good = _csr(LABELS.astype(np.float64) if name.startswith("labels") else np.where(X > 0, X, 0.0))
+        arrays = [good.data.copy(), good.indices.copy(), good.indptr.copy()]
+        for _ in range(rng.randint(1, 2)):
+            which = rng.choice((1, 2, 2))
+            at = rng.randrange(len(arrays[which]))
+            arrays[which][at] = rng.choice([-1, -5, 10**6, 2**31 - 1, -(2**31), int(arrays[which][at]), 3, 0])
+            if rng.random() < 0.1:
+                arrays[which] = arrays[which][: rng.randrange(1, len(arrays[which]))]
+        return name, arrays, good.shape
+
+    def run(self, case: tuple[str, Any, Any]) -> None:
+        self._link.send(case)
+        try:
+            answer = self._link.recv() if self._link.poll(0.75 * LONGEST) else None
+        except EOFError:
+            self._process.join()
+            code, self._process = self._process.exitcode, None
+            raise Counted("crashes", f"{case[0]} ended the process with {code}") from None
+        if answer is None:
+            self._process.kill()
+            self._process = None
+            raise Counted("hangs", case[0])
+        if answer == "accepted":
+            if not _is_sound(*case[1:]):
+                raise Counted("silent wrong reads", f"{case[0]} took what is no matrix")
+        elif answer.startswith("refused: "):
+            raise DataError(answer, file=case[0])
+        else:
+            raise Counted("crashes", f"{case[0]}: {answer}")
+
+
+def _is_sound(arrays: Any, shape: Any) -> bool:
+    values, indices, indptr = arrays
+    return (
+        len(indptr) == shape[0] + 1
+        and indptr[0] == 0
+        and bool((np.diff(indptr) >= 0).all())
+        and indptr[-1] <= min(len(indices), len(values))
+        and bool(((indices[: indptr[-1]] >= 0) & (indices[: indptr[-1]] < shape[1])).all())
+    )
+
+
 # Running
 
 
@@ -520,6 +796,8 @@ TARGETS: dict[str, Callable[[Path], Any]] = {
     "checkpoint: boosted": BoostedCheckpoint,
     "checkpoint: neural": NeuralCheckpoint,
     "compiled code": KernelFile,
+    "outputs": OutputTarget,
+    "sparse arrays": SparseTarget,
 }  # fmt: skip
 
 
@@ -536,6 +814,9 @@ def fuzz(target: Any, inputs: int, seconds: float, seed: int, longest: float = L
             counts["accepted"] += 1
         except DataError:
             counts["clean errors"] += 1
+        except Counted as finding:
+            counts[finding.kind] += 1
+            print(f"input {number}: {finding.kind}: {finding}", file=sys.stderr)
         except Exception as error:
             raise AssertionError(f"input {number}: {type(error).__name__}: {error}") from error
         finally:
@@ -570,7 +851,7 @@ def run_apart(
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", nargs="+", choices=TARGETS, default=list(TARGETS))
+    parser.add_argument("--only", nargs="+", choices=[*TARGETS], default=list(TARGETS))
     parser.add_argument("--inputs", type=int, default=10**9)
     parser.add_argument("--minutes", type=float, default=5.0, help="for all targets, without their preparation")
     parser.add_argument("--seconds", type=float, help="for each target")
@@ -600,7 +881,7 @@ def main() -> None:
             console.print(name, found["how"], markup=False)
     if len(chosen) == len(TARGETS):
         save({"limit in seconds": LONGEST, "targets": results, "all": total}, "fuzz", console)
-    sys.exit(any("how" in found for found in results.values()))
+    sys.exit(any(total[kind] for kind in ("crashes", "hangs", "silent wrong reads")))
 
 
 if __name__ == "__main__":

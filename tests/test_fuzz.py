@@ -60,6 +60,14 @@ def test_silent_wrong_reads_are_found() -> None:
         fuzz.fuzz(fuzz.ReaderTarget(b"a", lambda _: 1 // 0), inputs=1, seconds=math.inf, seed=3)  # type: ignore[arg-type]
 
 
+def test_what_ends_another_process_is_counted() -> None:
+    def run(_: bytes) -> None:
+        raise fuzz.Counted("crashes", "it ended the process")
+
+    counts = fuzz.fuzz(fuzz.ReaderTarget(b"a", run), inputs=2, seconds=5.0, seed=3)
+    assert counts == {"inputs": 2, "crashes": 2}
+
+
 def test_guided_by_coverage(tmp_path: Path) -> None:
     pytest.importorskip("atheris")
     for number, (seed, _) in enumerate(fuzz.READERS.values()):
