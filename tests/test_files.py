@@ -225,6 +225,13 @@ def test_modes(write: Callable[[Path], None], umask: int, tmp_path: Path) -> Non
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o666 & ~umask
 
 
+@WRITERS
+@pytest.mark.parametrize("name", ["x" * 255, "\U0001f600" * 63])
+def test_long_names(write: Callable[[Path], None], name: str, tmp_path: Path) -> None:
+    write(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 def test_what_replaces_a_private_file_is_private_while_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.touch(0o600)

@@ -169,6 +169,8 @@ def test_folders_that_cannot_be_written_to(
     (tmp_path / "file").write_text("precious")
     with pytest.raises(FileExistsError, match="exists and is not a model"):
         fitted("linear").save(tmp_path / "file")
+    with pytest.raises(FileExistsError, match="/ exists and is not a model"):
+        fitted("linear").save("/")
     with pytest.raises(NotADirectoryError, match="file is not a folder"):
         fitted("linear").save(tmp_path / "file" / "new" / "model")
     (tmp_path / "a").symlink_to("b")

@@ -286,7 +286,7 @@ def check_target(target: Source) -> None:
 
 def check_new_folder(path: Path) -> None:
     """An error if no folder of this name, with those above it, can be made."""
-    above = next(one for one in path.absolute().parents if one.exists())
+    above = next((one for one in path.absolute().parents if one.exists()), path)
     if not above.is_dir():
         raise NotADirectoryError(f"{above} is not a folder")
     if not may_change(above):
@@ -329,12 +329,18 @@ def _open_special(path: str | os.PathLike[str]) -> IO[bytes] | None:
     """What is written through, since it cannot be replaced: a device, a pipe, an open file. None for others."""
     number = _descriptor(path)
     if number is not None:
-        sys.stdout.flush()  # what was printed before comes before
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what was printed before comes before
         return os.fdopen(os.dup(number), "wb")
     named, real = Path(path), Path(os.path.realpath(path))
     # An open file of another process is a link as well, to a name that may be that of no file any more.
     is_file = named.is_file() and real.exists() and named.samefile(real)
     return None if is_file or not named.exists() else named.open("wb")
+
+
+def beside(final: Path) -> Path:
+    """A new name in the same folder, for what is not complete."""
+    return final.with_name(f".{final.name[:60]}.{secrets.token_hex(4)}.part")  # names have up to 255 bytes
 
 
 def sync(path: Path) -> None:
@@ -372,7 +378,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     through = _open_special(path)
     final = behind_links(path) if through is None else Path(tempfile.gettempdir(), "output")
     old = final.stat() if through is None and final.exists() else None
-    temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.part")
+    temporary = beside(final)
     try:
         # What is to be private is so from the beginning; a new file has the mode that the umask gives.
         temporary.touch(0o666 if through is None and old is None else 0o600, exist_ok=False)

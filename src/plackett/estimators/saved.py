@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import sys
 import warnings
 from abc import abstractmethod
@@ -24,7 +23,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 import plackett
-from plackett.data.files import behind_links, check_new_folder, keep_owner, may_change, sync
+from plackett.data.files import behind_links, beside, check_new_folder, keep_owner, may_change, sync
 from plackett.data.stored import parse_json, regular_file
 from plackett.errors import DataError, PlackettError
 from plackett.estimators.parameters import Check
@@ -245,7 +244,7 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A folder that takes its name, in place of an older one, when it is complete and on disk."""
     final = check_folder(path)
     old = final.stat() if final.exists() else None
-    temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.part")
+    temporary = beside(final)
     final.parent.mkdir(parents=True, exist_ok=True)
     temporary.mkdir(0o777 if old is None else 0o700)
     try:
