@@ -38,7 +38,7 @@ from plackett.boosted.training import (
 from plackett.cluster import is_spread, map_rows
 from plackett.errors import DataError
 from plackett.estimators import parameters
-from plackett.estimators.base import BaseRanker, ListedRows, evaluation_sets
+from plackett.estimators.base import BaseRanker, ListedRows
 from plackett.estimators.saved import TREES, field, hash_of, measures_from_json, measures_to_json
 from plackett.fingerprint import fingerprint
 from plackett.lists import check_positive
@@ -78,6 +78,7 @@ class BoostedRanker(BaseRanker):
     """
 
     defaults_with_validation: ClassVar[dict[str, Any]] = {"n_estimators": 1000, "early_stopping_rounds": 50}
+    takes_categories: ClassVar[bool] = True
     parameter_kinds: ClassVar[Mapping[str, parameters.Check]] = {
         "n_estimators": check_positive,
         "learning_rate": parameters.above_zero,
@@ -204,7 +205,7 @@ class BoostedRanker(BaseRanker):
             if callbacks or checkpoint is not None:
                 raise ValueError("callbacks and checkpoint must not be given on Dask: continue a model by init_model")
             data = {"X": X, "y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
-            fitted = fit_on_workers(self, client, data, list(evaluation_sets(eval_set)), _booster_of(init_model))
+            fitted = fit_on_workers(self, client, data, list(self._evaluation_sets(eval_set)), _booster_of(init_model))
             for name, value in fitted.items():
                 setattr(self, name, value)
         else:
@@ -355,11 +356,7 @@ class BoostedRanker(BaseRanker):
 
     def _check_predict(self, X: Any) -> Any:
         check_is_fitted(self, "booster_")
-        X, _ = self._split_query(X, None) if self._has_query(X) else (X, None)
-        return self._features(X, reset=False)
-
-    def _has_query(self, X: Any) -> bool:
-        return self.query_column is not None and self.query_column in getattr(X, "columns", ())
+        return self._features(self._to_predict(X), reset=False)
 
     def predict(self, X: Any, *, contributions: bool = False, num_iteration: int | None = None) -> Any:
         """The scores of rows; with `contributions` what each feature adds to them (SHAP values), the constant last.

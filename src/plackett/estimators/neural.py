@@ -68,6 +68,7 @@ class NeuralRanker(NeuralEstimator, BaseRanker):
         networks_, history_, best_epoch_, learning_rate_: see `NeuralEstimator`. scaling_: the fitted feature handling.
     """
 
+    __metadata_request__predict: ClassVar = {"qid": True}
     defaults_with_validation: ClassVar[dict[str, Any]] = {"early_stopping_rounds": 10}
     parameter_kinds: ClassVar[Mapping[str, parameters.Check]] = {
         **NeuralEstimator.parameter_kinds,
@@ -265,12 +266,20 @@ class NeuralRanker(NeuralEstimator, BaseRanker):
     # Using the model
 
     def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> npt.NDArray[np.float64]:
-        """The scores of rows. A network that looks at whole lists needs to know them, by qid or group."""
+        """The scores of rows, or of those of a RankingData.
+
+        A network that looks at whole lists (attention, or one of your own that takes offsets) must know them, by qid or
+        group.
+        """
         check_is_fitted(self, "networks_")
-        if self.query_column is not None and self.query_column in getattr(X, "columns", ()):
-            X, qid = self._split_query(X, qid)
-        X = self._features(X, reset=False)
-        return self._predict_lists(X, make_lists(X.shape[0], qid=qid, group=group))
+        sees_lists = any(network.sees_lists for network in self.networks_)
+        if sees_lists or qid is not None or group is not None:
+            X, _, qid, group = self._given(X, None, qid, group)
+            lists = self._lists("predict", X, qid, group)
+        else:
+            X = self._to_predict(X)
+            lists = make_lists(X.shape[0])
+        return self._predict_lists(X, lists)
 
     def _predict_lists(self, X: Any, lists: Lists) -> npt.NDArray[Any]:
         check_is_fitted(self, "networks_")

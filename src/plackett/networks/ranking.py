@@ -126,6 +126,11 @@ class RankingNetwork(nn.Module):
         self.attention = ListAttention(size, heads, layers, dropout) if layers else None
         self.output = nn.Linear(size, 1)
 
+    @property
+    def sees_lists(self) -> bool:
+        """Whether the score of an item depends on the others of its list."""
+        return self.attention is not None
+
     def forward(self, x: Tensor, offsets: Tensor | None) -> Tensor:
         x = self.hidden(x)
         if self.attention is not None:
@@ -143,10 +148,10 @@ class OwnNetwork(nn.Module):
                 f"network must be a torch module, or a function that makes one, got {type(module).__name__}"
             )
         self.module = module
-        self._takes_offsets = "offsets" in inspect.signature(module.forward).parameters
+        self.sees_lists = "offsets" in inspect.signature(module.forward).parameters
 
     def forward(self, x: Tensor, offsets: Tensor | None) -> Tensor:
-        scores = self.module(x, offsets=offsets) if self._takes_offsets else self.module(x)
+        scores = self.module(x, offsets=offsets) if self.sees_lists else self.module(x)
         if scores.shape not in ((len(x),), (len(x), 1)):
             raise ValueError(f"network must give one score per row, ({len(x)},), got {tuple(scores.shape)}")
         return scores.reshape(len(x))
