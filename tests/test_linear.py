@@ -123,19 +123,45 @@ def test_features_are_scaled_within_lists(standardise: bool, rng: np.random.Gene
     offsets = np.array([0, 3, 3, 10])
     X = rng.standard_normal((10, 4)) * [1.0, 100.0, 1.0, 1.0] + 7.0
     X[:, 2] = np.repeat([1.0, 2.0], [3, 7])
-    found, scale, varies = scaled_features(X, offsets, standardise=standardise)
+    found = scaled_features(X, offsets, standardise=standardise)
     expected = X.copy()
     for rows in (slice(0, 3), slice(3, 10)):
         expected[rows] -= expected[rows].mean(axis=0)
     deviations = np.sqrt((expected**2).mean(axis=0))
     deviations[2] = 1.0
-    np.testing.assert_allclose(scale, deviations if standardise else np.ones(4))
-    np.testing.assert_allclose(found, expected / scale, atol=1e-12)
-    assert varies.tolist() == [True, True, False, True]
-    sparse, sparse_scale, sparse_varies = scaled_features(csr_array(X), offsets, standardise=standardise)
-    np.testing.assert_allclose(sparse_scale, scale)
-    assert (sparse_varies == varies).all()
-    np.testing.assert_allclose(sparse.toarray(), np.where(varies, X / scale, 0.0))
+    np.testing.assert_allclose(found.scale, deviations if standardise else np.ones(4))
+    np.testing.assert_allclose(found.X, expected / found.scale, atol=1e-12)
+    assert found.varies.tolist() == [True, True, False, True]
+    assert not found.lost.any()
+    X[rng.random(X.shape) < 0.3] = 0.0  # as sparse: centred where a list stores all, else as it is, the spread all the same
+    X[3:, 3] = np.arange(1.0, 8.0)
+    dense, sparse = (scaled_features(kind(X), offsets, standardise=standardise) for kind in (np.asarray, csr_array))
+    np.testing.assert_allclose(sparse.scale, dense.scale)
+    assert (sparse.varies == dense.varies).all()
+    for rows in (slice(0, 3), slice(3, 10)):
+        np.testing.assert_allclose(np.diff(sparse.X.toarray()[rows], axis=0), np.diff(dense.X[rows], axis=0), atol=1e-12)
+    assert (sparse.X.toarray() == 0.0)[X == 0.0].all()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, csr_array])
+def test_features_far_from_zero_are_kept(kind: Any, data: RankingData) -> None:
+    """1.7e9 + age: judged by what is left of it within lists."""
+    far = data.X.copy()
+    far[:, 0] = 1.7e9 + 20.0 * far[:, 0]
+    near = data.X.copy()
+    near[:, 0] = far[:, 0] - 1.7e9
+    wanted, found = (LinearRanker().fit(kind(X), data.y, qid=data.qid) for X in (near, far))
+    assert wanted.coef_[0] != 0.0
+    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-6)
+    np.testing.assert_allclose(found.standard_errors_, wanted.standard_errors_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, csr_array])
+def test_features_that_vary_by_rounding_alone_are_named(kind: Any, data: RankingData) -> None:
+    X = np.column_stack([data.X, np.full(len(data.y), 7.0), 1.0 + np.arange(len(data.y)) % 2 * 2.0**-52])
+    with pytest.warns(UserWarning, match="no coefficient is learned for 4: within each list"):
+        model = LinearRanker(l2=1.0).fit(kind(X), data.y, qid=data.qid)
+    assert (model.coef_ == 0.0).tolist() == [False, False, False, True, True]
 
 
 # Optima
@@ -407,7 +433,7 @@ def penalty_gradient(model: LinearRanker, data: RankingData, scale: Any) -> Any:
 
 @pytest.mark.parametrize("standardise", [True, False])
 def test_ridge(standardise: bool, data: RankingData) -> None:
-    scale = scaled_features(data.X, data.offsets, standardise=standardise)[1]
+    scale = scaled_features(data.X, data.offsets, standardise=standardise).scale
     model = LinearRanker(l2=20.0, standardise=standardise).fit(data)
     np.testing.assert_allclose(penalty_gradient(model, data, scale), 20.0 * model.coef_ * scale, atol=1e-7)
     plain = LinearRanker().fit(data)
@@ -419,7 +445,7 @@ def test_ridge(standardise: bool, data: RankingData) -> None:
 @pytest.mark.parametrize("l2", [0.0, 5.0])
 def test_lasso(l1: float, l2: float, data: RankingData) -> None:
     """The conditions of the optimum: |gradient| <= l1 where the coefficient is 0, = l1 where it is not."""
-    scale = scaled_features(data.X, data.offsets, standardise=True)[1]
+    scale = scaled_features(data.X, data.offsets, standardise=True).scale
     model = LinearRanker(l1=l1, l2=l2).fit(data)
     b = model.coef_ * scale
     slope = penalty_gradient(model, data, scale) - l2 * b

@@ -264,6 +264,7 @@ class BaseRanker(SavedModel):
     def _lists(self, method: str, X: Any, qid: Any, group: Any) -> Lists:
         """The lists of rows to be ranked; without any, an error: all rows as one list are a guess, mostly wrong."""
         if qid is None and group is None:
+            self._features(X, reset=False)  # a wrong X is the first thing to say
             raise ValueError(
                 f"{method} must be given the lists, got neither qid nor group: pass qid= (one value per row) or group= "
                 f"(sizes of consecutive lists; group=[{X.shape[0]}] for a single one). " + _ROUTING

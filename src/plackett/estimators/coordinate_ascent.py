@@ -14,7 +14,7 @@ from plackett.estimators import parameters
 from plackett.estimators.base import ListedRows
 from plackett.estimators.linear import LinearModel, metric_of
 from plackett.linear.coordinate_ascent import ascend, place_metric
-from plackett.linear.features import Floats, scaled_features
+from plackett.linear.features import Floats
 from plackett.lists import check_positive
 
 
@@ -105,7 +105,7 @@ class CoordinateAscentRanker(LinearModel):
         rows = self._training_rows(X, y, qid, group, sample_weight)
         evaluation = list(self._evaluation_rows(eval_set))
         metric = place_metric(self.objective, rows.labels, rows.offsets, rows.weights)
-        features, scale, varies = scaled_features(rows.X, rows.offsets, standardise=self.standardise)
+        features, scale, varies = self._scaled(rows)
         generator = np.random.default_rng(self.random_state)
         self.restart_values_ = []
         best = -np.inf

@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from plackett.arguments import check_fraction
+from plackett.arguments import as_csr, check_fraction
 from plackett.boosted.objectives import LOSS_OBJECTIVES
 from plackett.data.stored import parse_array, regular_file
 from plackett.errors import DataError
@@ -61,6 +61,7 @@ class LinearModel(BaseRanker):
 
     coef_: Floats
     eval_metric: str | Sequence[str]
+    standardise: bool
     parameter_kinds: ClassVar[Mapping[str, parameters.Check]] = {
         "standardise": parameters.flag,
         "eval_metric": parameters.ranking_metrics,
@@ -74,9 +75,10 @@ class LinearModel(BaseRanker):
         return tags
 
     def _features(self, X: Any, *, reset: bool, finite: bool = True) -> Any:
-        return validate_data(
+        checked: Any = validate_data(
             self, as_rows(X), reset=reset, accept_sparse="csr", dtype=np.float64, ensure_all_finite=finite
         )
+        return as_csr("X", checked) if reset and issparse(checked) else checked  # products add up what is there twice
 
     def predict(self, X: Any) -> Floats:
         """The scores of rows, or of those of a RankingData."""
@@ -87,6 +89,21 @@ class LinearModel(BaseRanker):
         if not np.isfinite(scores).all():
             self._features(X, reset=False)
         return scores
+
+    def _scaled(self, rows: ListedRows) -> tuple[Any, Floats, npt.NDArray[np.bool_]]:
+        """Features as the solvers take them, their scales, and which of them vary within lists."""
+        found = scaled_features(rows.X, rows.offsets, standardise=self.standardise)
+        if found.lost.any():
+            lost = [name for name, is_lost in zip(self._names(), found.lost, strict=True) if is_lost]
+            warnings.warn(
+                f"no coefficient is learned for {_shortened(lost)}: within each list the numbers differ by no more than "
+                "the rounding of float64 does. Subtract a constant before converting to float64",
+                stacklevel=3,
+            )
+        return found.X, found.scale, found.varies
+
+    def _names(self) -> list[str]:
+        return [str(name) for name in getattr(self, "feature_names_in_", range(self.n_features_in_))]
 
     def _evaluate(self, parts: Sequence[tuple[str, ListedRows]], coef: Floats) -> dict[str, dict[str, float]]:
         """Every metric of every evaluation set."""
@@ -120,6 +137,10 @@ class LinearModel(BaseRanker):
         for name in self._STATE:
             setattr(self, name, field(state, name, *_KINDS[name]))
         self.evals_result_ = measures_from_json(self.evals_result_)
+
+
+def _shortened(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def metric_of(name: str, rows: ListedRows, scores: Floats) -> float:
@@ -220,7 +241,7 @@ class LinearRanker(LinearModel):
         rows = self._training_rows(X, y, qid, group, sample_weight)
         evaluation = list(self._evaluation_rows(eval_set))
         objective = self._objective(rows)
-        features, scale, varies = scaled_features(rows.X, rows.offsets, standardise=self.standardise)
+        features, scale, varies = self._scaled(rows)
         problem = Problem(objective, features, rows.offsets, float(rows.weights.sum()), l1, l2)
         max_iter = check_positive("max_iter", self.max_iter)
         coordinates = natural_coordinates(problem) if self._wants_inference(len(scale)) else None
@@ -313,15 +334,11 @@ class LinearRanker(LinearModel):
     def _describe_separation(self, parts: Floats) -> str:
         names = self._names()
         involved = [names[i] for i in np.argsort(-parts) if parts[i] > 0.01]
-        shown = ", ".join(involved[:8]) + (f" and {len(involved) - 8} more" if len(involved) > 8 else "")
         return (
-            f"the estimate is infinite: a combination of {shown} never contradicts the labels, so the likelihood rises "
+            f"the estimate is infinite: a combination of {_shortened(involved)} never contradicts the labels, so the likelihood rises "
             "for ever along it (separation). The coefficients are where the solver stopped. Set l2 above 0, or leave "
             "features out"
         )
-
-    def _names(self) -> list[str]:
-        return [str(name) for name in getattr(self, "feature_names_in_", range(self.n_features_in_))]
 
     # What is known about the coefficients
 

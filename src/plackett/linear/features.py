@@ -2,48 +2,87 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csc_array, csr_array, issparse
 
 from plackett.lists import IntArray
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-# The variance within lists of a column that is constant in each comes out as rounding: this share of its mean square.
-_ROUNDING = 1e-14
+# Numbers of one list that differ by no more than this share of the largest may differ by the rounding of sums alone.
+_ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
 
 
-def list_sums(X: Any, offsets: IntArray) -> Any:
-    """The sum of the rows of each list, (lists, ...)."""
-    items = int(offsets[-1])
-    indicator = csr_array((np.ones(items), np.arange(items), offsets), (len(offsets) - 1, items))
-    return indicator @ X
+@dataclass(frozen=True)
+class Scaled:
+    """Features centred within lists and divided by scales.
 
-
-def scaled_features(X: Any, offsets: IntArray, *, standardise: bool) -> tuple[Any, Floats, Bools]:
-    """X with columns centred within lists and divided by scales, the scales, and which columns vary within lists.
-
-    The scale of a column is its standard deviation within lists; without `standardise`, or if it does not vary, 1.
-    Columns that do not vary become zero. A sparse X stays sparse: it is not centred, which gives the same order.
+    X       dense or CSR, zero in columns that do not vary
+    scale   of each column: its standard deviation within lists; 1 if it does not vary, or is not to be standardised
+    varies  whether a column differs within a list by more than rounding
+    lost    whether it differs, but not by more
     """
-    is_sparse = bool(issparse(X))
-    sizes = np.diff(offsets)
-    square_mean = np.asarray((X.multiply(X) if is_sparse else np.square(X)).mean(axis=0)).reshape(-1)
-    sums = list_sums(X, offsets)
-    if is_sparse:
-        of_means = sums.multiply(sums).multiply(1.0 / np.maximum(sizes, 1)[:, None]).sum(axis=0)
-        variance = square_mean - np.asarray(of_means).reshape(-1) / X.shape[0]
-    else:
-        X = X - np.repeat(sums / np.maximum(sizes, 1)[:, None], sizes, axis=0)
-        variance = np.square(X).mean(axis=0)
-    varies = variance > _ROUNDING * square_mean
+
+    X: Any
+    scale: Floats
+    varies: Bools
+    lost: Bools
+
+
+def scaled_features(X: Any, offsets: IntArray, *, standardise: bool) -> Scaled:
+    """X, centred and scaled. A sparse X stays sparse: zeros that are not stored stay zero, which gives the same order.
+
+    Rows are first taken relative to the first of their list, which is exact for numbers close to each other: of a
+    column such as 1.7e9 + age all digits of age are left.
+    """
+    make = _centred_sparse if issparse(X) else _centred_dense
+    centred, variance, differs, varies = make(X, offsets)
     scale = np.sqrt(np.where(varies & standardise, variance, 1.0))
     factor = np.where(varies, 1.0 / scale, 0.0)
-    return (csr_array(X.multiply(factor[None, :])) if is_sparse else X * factor), scale, varies
+    X = csr_array(centred.multiply(factor[None, :])) if issparse(X) else centred * factor
+    return Scaled(X, scale, varies, differs & ~varies)
+
+
+def _centred_dense(X: Floats, offsets: IntArray) -> tuple[Floats, Floats, Bools, Bools]:
+    """X centred within lists; of columns the variance there, whether they differ at all and by more than rounding."""
+    filled = np.diff(offsets) > 0
+    starts, sizes = offsets[:-1][filled], np.diff(offsets)[filled]
+    shifted = X - np.repeat(X[starts], sizes, axis=0)
+    spread, largest = (np.maximum.reduceat(np.abs(part), starts, axis=0) for part in (shifted, X))
+    shifted -= np.repeat(np.add.reduceat(shifted, starts, axis=0) / sizes[:, None], sizes, axis=0)
+    return shifted, np.square(shifted).mean(axis=0), spread.any(axis=0), (spread > _ROUNDING * largest).any(axis=0)
+
+
+def _centred_sparse(X: Any, offsets: IntArray) -> tuple[Any, Floats, Bools, Bools]:
+    """The same for CSR; a column is centred in the lists that store it for all their items."""
+    columns = csc_array(X)
+    rows, width = X.shape
+    column = np.repeat(np.arange(width), np.diff(columns.indptr))
+    of_list = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[columns.indices]
+    # The entries of a list in a column follow each other.
+    begins = np.append(True, (of_list[1:] != of_list[:-1]) | (column[1:] != column[:-1]))[: len(column)]
+    starts = np.flatnonzero(begins)
+    if not len(starts):
+        return X, np.zeros(width), np.zeros(width, bool), np.zeros(width, bool)
+    count = np.diff(np.append(starts, len(column)))
+    first, items = columns.data[starts], np.diff(offsets)[of_list[starts]]
+    absent = items - count
+    shifted = columns.data - np.repeat(first, count)
+    mean = (np.add.reduceat(shifted, starts) - absent * first) / items
+    squares = np.add.reduceat(np.square(shifted), starts) + absent * np.square(first) - items * np.square(mean)
+    spread, largest = (np.maximum.reduceat(np.abs(part), starts) for part in (shifted, columns.data))
+    spread = np.where(absent > 0, largest, spread)
+    centred = np.where(np.repeat(absent == 0, count), shifted - np.repeat(mean, count), columns.data)
+    differs, varies = (
+        np.bincount(column[starts], found, width) > 0 for found in (spread > 0.0, spread > _ROUNDING * largest)
+    )
+    variance = np.maximum(np.bincount(column[starts], squares, width), 0.0) / rows
+    return csc_array((centred, columns.indices, columns.indptr), X.shape).tocsr(), variance, differs, varies
 
 
 def largest_spread(scores: Floats, offsets: IntArray) -> float:
