@@ -158,3 +158,235 @@ def test_data_are_taken_as_they_are(fitted: Any) -> None:
         fitted.score(DATA, Y)
     with pytest.raises(ValueError, match="X must be lists of items with features, got MultilabelData"):
         fitted.score(MultilabelData(sp.csr_array(np.eye(3)), sp.csr_array(np.eye(3))))
+
+
+# Tables
+
+
+def _frame(**more: Any) -> pd.DataFrame:
+    return pd.DataFrame(X, columns=NAMES).assign(**more)
+
+
+def test_polars(model: Any) -> None:
+    plain = clone(model).fit(_frame(), Y, qid=QID)
+    found = clone(model).set_params(query_column="q").fit(pl.from_pandas(_frame(q=QID)), pl.Series(Y))
+    table = pl.from_pandas(_frame(q=QID))
+    np.testing.assert_allclose(found.predict(table), plain.predict(_frame()), rtol=1e-9)
+    np.testing.assert_allclose(found.predict(table.drop("q")), plain.predict(_frame()), rtol=1e-9)
+    assert found.score(table, Y) == pytest.approx(plain.score(_frame(), Y, qid=QID), rel=1e-9)
+    np.testing.assert_array_equal(found.rank(table), plain.rank(_frame(), qid=QID))
+    with pytest.raises(ValueError, match=r"X must be a table in memory, got a LazyFrame: pass X.collect\(\)"):
+        found.predict(table.lazy())
+    with pytest.raises(ValueError, match=r"X must be a table in memory, got a LazyFrame: pass X.collect\(\)"):
+        found.fit(table.lazy(), Y)
+
+
+COLUMNS = {
+    "text": np.array(["1.5", "2"], object)[np.arange(len(Y)) % 2],
+    "string": pd.array(np.array(["1.5", "2"], object)[np.arange(len(Y)) % 2], "string"),
+    "datetime": pd.date_range("2020-01-01", periods=len(Y)),
+    "timedelta": pd.to_timedelta(np.arange(len(Y)), "s"),
+    "complex": np.arange(len(Y)) * (1.0 + 2.0j),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_columns_that_are_no_numbers_are_named(kind: str, model: Any) -> None:
+    with pytest.raises(ValueError, match=r"column 'extra' of X must hold numbers.*leave it out"):
+        clone(model).fit(_frame(extra=COLUMNS[kind]), Y, qid=QID)
+
+
+@pytest.mark.parametrize("kind", ["text", "datetime", "timedelta"])
+def test_arrays_that_are_no_numbers(kind: str, fitted: Any) -> None:
+    wrong = np.column_stack([np.asarray(COLUMNS[kind])] * 3)
+    for call in (fitted.predict, lambda rows: fitted.fit(rows, Y, qid=QID)):
+        with pytest.raises(ValueError, match="X must hold numbers, got"):
+            call(wrong)
+
+
+def test_categories_are_for_trees() -> None:
+    frame = _frame(colour=pd.Categorical(np.array(["red", "blue"])[np.arange(len(Y)) % 2]))
+    assert np.isfinite(clone(MODELS["boosted"]).fit(frame, Y, qid=QID).predict(frame)).all()
+    with pytest.raises(ValueError, match="column 'colour' of X must hold numbers, got category"):
+        LinearRanker().fit(frame, Y, qid=QID)
+
+
+@pytest.mark.parametrize("name", ["y", "qid", "sample_weight"])
+def test_rows_are_not_matched_across_indices(name: str, model: Any) -> None:
+    frame = _frame()
+    given = {"y": pd.Series(Y), "qid": pd.Series(QID), "sample_weight": pd.Series(np.ones(len(Y)))}
+    expected = clone(model).fit(frame, Y, qid=QID).predict(frame)
+    np.testing.assert_array_equal(clone(model).fit(frame, **given).predict(frame), expected)
+    given[name] = given[name].iloc[::-1]
+    with pytest.raises(ValueError, match=rf"{name} must have the index of X.*{name}.loc\[X.index\].*{name}.to_numpy"):
+        clone(model).fit(frame, **given)
+    given[name] = given[name].loc[frame.index]
+    np.testing.assert_array_equal(clone(model).fit(frame, **given).predict(frame), expected)
+
+
+def test_metrics_do_not_match_rows_across_indices() -> None:
+    labels = pd.Series(Y)
+    scores = pd.Series(X[:, 0])
+    with pytest.raises(ValueError, match="labels must have the index of scores"):
+        metrics.ndcg(scores, labels.iloc[::-1], qid=QID)
+    with pytest.raises(ValueError, match="qid must have the index of labels"):
+        metrics.ndcg(scores.to_numpy(), labels, qid=pd.Series(QID).iloc[::-1])
+    assert metrics.ndcg(scores, labels, qid=pd.Series(QID)) == metrics.ndcg(X[:, 0], Y, qid=QID)
+
+
+@pytest.mark.parametrize("given", [None, 5, "rows"])
+def test_what_is_no_rows(given: Any, fitted: Any) -> None:
+    for call in (fitted.predict, lambda rows: fitted.rank(rows, qid=QID), lambda rows: fitted.score(rows, Y, qid=QID)):
+        with pytest.raises(ValueError, match="X must be rows of features, got"):
+            call(given)
+
+
+def test_masked_arrays_are_refused(fitted: Any) -> None:
+    mask = np.ma.masked_less(X, -1.0)
+    for call in (
+        lambda: fitted.predict(mask),
+        lambda: fitted.rank(mask, qid=QID),
+        lambda: clone(fitted).fit(mask, Y, qid=QID),
+        lambda: clone(fitted).fit(X, np.ma.masked_equal(Y, 0), qid=QID),
+        lambda: clone(fitted).fit(X, Y, qid=np.ma.masked_equal(QID, 0)),
+        lambda: clone(fitted).fit(X, Y, group=np.ma.masked_equal(GROUP, 0)),
+        lambda: clone(fitted).fit(X, Y, qid=QID, sample_weight=np.ma.ones(len(Y))),
+        lambda: metrics.ndcg(X[:, 0], Y, qid=np.ma.array(QID)),
+        lambda: metrics.ndcg(X[:, 0], np.ma.array(Y), qid=QID),
+        lambda: metrics.multilabel_precision(np.eye(3), np.ma.array(np.eye(3)), k=1),
+        lambda: RankingData(mask, Y, QID, DATA.offsets),
+        lambda: RankingData(X, np.ma.array(Y), QID, DATA.offsets),
+        lambda: ExtremeClassifier().fit(mask, np.eye(3)[np.arange(len(Y)) % 3]),
+        lambda: ExtremeClassifier().fit(X, np.ma.array(np.eye(3)[np.arange(len(Y)) % 3])),
+    ):
+        with pytest.raises(ValueError, match="must not be a masked array"):
+            call()
+
+
+# Sparse
+
+
+def _spoiled(part: str, value: int, kind: Any = sp.csr_array) -> Any:
+    """A sparse matrix whose arrays were altered after it was made."""
+    matrix = kind(np.where(X > 0, X, 0.0))
+    getattr(matrix, part)[-3] = value
+    return matrix
+
+
+BAD_INDICES = {
+    "beyond the columns": lambda: _spoiled("indices", 10**6),
+    "below zero": lambda: _spoiled("indices", -1),
+    "falling pointers": lambda: _spoiled("indptr", 3),
+    "pointers beyond the values": lambda: _spoiled("indptr", 10**8),
+    "CSC": lambda: _spoiled("indices", 10**6, sp.csc_array),
+    "COO": lambda: _spoiled("row", 10**6, sp.coo_array),
+    "BSR": lambda: _spoiled("indices", 10**6, sp.bsr_array),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_INDICES)
+def test_indices_out_of_range_are_refused(kind: str, model: Any, fitted: Any) -> None:
+    expected = r"(indices|indptr|rows|columns) of X must (be from 0 to|hold)"
+    for call in (
+        lambda rows: clone(model).fit(rows, Y, qid=QID),
+        lambda rows: clone(model).fit(DATA, eval_set=(rows, Y, QID)),
+        fitted.predict,
+        lambda rows: fitted.rank(rows, qid=QID),
+        lambda rows: fitted.score(rows, Y, qid=QID),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            call(BAD_INDICES[kind]())
+
+
+@pytest.mark.parametrize("kind", BAD_INDICES)
+def test_indices_out_of_range_of_labels(kind: str) -> None:
+    bad = BAD_INDICES[kind]
+    dense, good = np.where(X > 0, X, 0.0), sp.csr_array(np.eye(3)[np.arange(len(Y)) % 3])
+    for call in (
+        lambda: ExtremeClassifier().fit(bad(), good),
+        lambda: ExtremeClassifier().fit(dense, bad()),
+        lambda: metrics.multilabel_precision(dense, bad(), k=1),
+        lambda: metrics.multilabel_ndcg(bad(), good, k=1),
+        lambda: metrics.inverse_propensity(bad()),
+    ):
+        with pytest.raises(ValueError, match=r"(indices|indptr|rows|columns) of (X|Y|scores) must (be from 0 to|hold)"):
+            call()
+    if kind not in ("COO",):  # which has no place in a container
+        with pytest.raises(ValueError, match=r"(indices|indptr) of (X|Y) must"):
+            MultilabelData(good, bad())
+
+
+def test_entries_given_twice_or_out_of_order(model: Any) -> None:
+    """They are added, and their order does not matter, as in scipy."""
+    plain = sp.csr_array(np.where(X > 0, X, 0.0))
+    twice = sp.csr_array(
+        (np.repeat(plain.data / 2.0, 2), np.repeat(plain.indices, 2), 2 * plain.indptr), shape=plain.shape
+    )
+    backwards = plain.copy()
+    for first, last in zip(plain.indptr, plain.indptr[1:], strict=False):
+        for part in (backwards.data, backwards.indices):
+            part[first:last] = part[first:last][::-1].copy()
+    backwards = sp.csr_array((backwards.data, backwards.indices, backwards.indptr), shape=plain.shape)
+    expected = clone(model).fit(plain, Y, qid=QID)
+    for matrix in (twice, backwards):
+        found = clone(model).fit(matrix, Y, qid=QID)
+        np.testing.assert_allclose(found.predict(plain), expected.predict(plain), rtol=1e-9)
+        np.testing.assert_allclose(found.predict(matrix), expected.predict(plain), rtol=1e-9)
+    assert not twice.has_canonical_format  # the caller's are left as they were
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite(value: float) -> None:
+    model = LinearRanker().fit(DATA)
+    model.coef_[1] = 0.0
+    matrix = sp.csr_array(X)
+    matrix.data[1] = value
+    with pytest.raises(ValueError, match="Input X contains"):
+        model.predict(matrix)
+
+
+# Labels
+
+
+LARGE = 2**53 + np.arange(len(Y)) % 5
+
+
+def test_whole_labels_are_not_rounded(model: Any) -> None:
+    for labels in (LARGE, LARGE.astype(np.uint64), LARGE.tolist(), [10**30 + int(label) for label in LARGE]):
+        with pytest.raises(ValueError, match=r"y must hold whole numbers that float64 holds exactly.*pass their ranks"):
+            clone(model).fit(X, labels, qid=QID)
+    with pytest.raises(ValueError, match="y must hold whole numbers that float64 holds exactly"):
+        clone(model).fit(RankingData(X, LARGE, QID, DATA.offsets))
+
+
+def test_large_labels_that_are_exact_are_taken() -> None:
+    labels = (Y * 2**60).astype(np.int64)
+    found, wanted = (LinearRanker(eval_metric="tau-b").fit(X, y, qid=QID) for y in (labels, Y))
+    np.testing.assert_array_equal(found.coef_, wanted.coef_)
+
+
+@pytest.mark.parametrize("metric", ["ndcg", "average_precision", "kendall_tau", "log_likelihood"])
+def test_metrics_do_not_round_whole_numbers(metric: str) -> None:
+    function = getattr(metrics, metric)
+    with pytest.raises(ValueError, match="labels must hold whole numbers that float64 holds exactly"):
+        function(X[:, 0], LARGE, qid=QID)
+    with pytest.raises(ValueError, match="scores must hold whole numbers that float64 holds exactly"):
+        function(LARGE, Y, qid=QID)
+
+
+def test_grades_of_labels_are_not_rounded() -> None:
+    table = np.where(np.eye(3)[np.arange(len(Y)) % 3] > 0, LARGE[:, None], 0)
+    for grades in (table, sp.csr_array(table)):
+        with pytest.raises(ValueError, match="Y must hold whole numbers that float64 holds exactly"):
+            ExtremeClassifier().fit(X, grades)
+
+
+# Places
+
+
+def test_scores_that_are_no_numbers_are_not_ranked(monkeypatch: pytest.MonkeyPatch, fitted: Any) -> None:
+    scores = X[:, 0].copy()
+    scores[17] = np.nan
+    monkeypatch.setattr(type(fitted), "_predict_lists", lambda *_: scores)
+    with pytest.raises(ValueError, match="scores must be numbers to be ranked, got NaN for row 17"):
+        fitted.rank(X, qid=QID)

@@ -23,10 +23,13 @@ class FormatName(StrEnum):
     parquet = "parquet"
 
 
-def read_data(source: Path, format_name: FormatName | None = None, **options: Any) -> Any:
-    from plackett.data import load
+def read_data(
+    source: Path, format_name: FormatName | None = None, *, width: int | None = None, **options: Any
+) -> Any:
+    """The data of a file; `width` is the number of features where the format does not say it."""
+    from plackett.data.formats import read_any
 
-    return load(str(source), format=None if format_name is None else format_name.value, **options)
+    return read_any(str(source), None if format_name is None else format_name.value, width=width, **options)[1]
 
 
 def _without_nan(value: Any) -> Any:

@@ -58,6 +58,10 @@ def train(
         int | None,
         typer.Option(min=1, help="Under torchrun: how many processes share the labels of an extreme model."),
     ] = None,
+    features: Annotated[
+        int | None,
+        typer.Option(min=1, help="LETOR: the number of features; default: the greatest index in the training data."),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="A picture of the training, epoch by epoch.", callback=FIGURE)
     ] = None,
@@ -86,7 +90,10 @@ def train(
     if checkpoint is not None and "checkpoint" not in inspect.signature(estimator.fit).parameters:
         raise typer.BadParameter(f"models of kind {model} keep no state to resume from", param_hint="--checkpoint")
     files = {name: path for name, path in (("train", data), ("valid", valid), ("test", test)) if path is not None}
-    parts = {name: read_data(path, format_name) for name, path in files.items()}
+    parts = {}
+    for name, path in files.items():  # the training data first, whose width the others have
+        parts[name] = read_data(path, format_name, width=features)
+        features = parts["train"].X.shape[1] if hasattr(parts["train"], "X") else None
     options = {} if checkpoint is None else {"checkpoint": checkpoint}
     with _processes(model) as is_first:
         estimator.fit(parts["train"], eval_set=parts.get("valid"), **options)
@@ -189,7 +196,7 @@ def predict(
 
     if label_shards is None:
         estimator = load_model(model)
-        found = _predicted(estimator, read_data(data, format_name), top)
+        found = _predicted(estimator, read_data(data, format_name, width=getattr(estimator, "n_features_in_", None)), top)
     else:
         name = read_description(model)["class"]
         _check_shards("extreme" if name == ExtremeClassifier.__name__ else name)

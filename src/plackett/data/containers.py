@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from plackett.arguments import check_kind, describe
+from plackett.arguments import check_kind, check_sparse, check_unmasked, describe
 from plackett.lists import IntArray, check_offsets, offsets_from_sizes, whole_numbers
 
 if TYPE_CHECKING:
@@ -19,11 +19,15 @@ FloatArray = npt.NDArray[np.floating[Any]]
 
 
 def _check_matrix(name: str, values: Any) -> None:
+    check_unmasked(name, values)
     if len(getattr(values, "shape", ())) != 2:
         raise ValueError(f"{name} must be a two-dimensional array or CSR, got {describe(values)}")
+    if hasattr(values, "indptr"):
+        check_sparse(name, values)
 
 
 def _check_length(name: str, values: Any, rows: int, what: str) -> None:
+    check_unmasked(name, values)
     if not hasattr(values, "__len__"):
         raise ValueError(f"{name} must hold one value for each of the {rows} {what}, got {describe(values)}")
     if len(values) != rows:
@@ -100,7 +104,7 @@ class MultilabelData:
     """Rows with sparse features and the few labels each has among many.
 
     X   features, CSR (rows, features)
-    Y   labels, CSR (rows, labels); the stored value is the grade, 1 where there is none
+    Y   labels, CSR (rows, labels); the stored value is the grade, 1 where there is none; a stored zero is no label
 
     `len` is the number of rows; `data.select([0, 2])` is the data of those rows.
     """

@@ -71,8 +71,8 @@ def load(source: Source, *, format: str | None = None, **options: Any) -> Data: 
     return read_any(source, format, **options)[1]
 
 
-def read_any(source: Source, name: str | None = None, **options: Any) -> tuple[str, Data]:
-    """The name of the format and the data."""
+def read_any(source: Source, name: str | None = None, *, width: int | None = None, **options: Any) -> tuple[str, Data]:
+    """The name of the format and the data; `width` is the number of features where the format does not say it."""
     if name is not None and name not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {name!r}")
     if not is_path(source):
@@ -83,4 +83,6 @@ def read_any(source: Source, name: str | None = None, **options: Any) -> tuple[s
         name = detect_format(source)
         if isinstance(source, io.BytesIO):
             source.seek(0)
+    if name == "letor" and width is not None:
+        options["n_features"] = width
     return name, FORMATS[name].load(source, **options)

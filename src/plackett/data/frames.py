@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from plackett.arguments import check_kind
+from plackett.arguments import check_exact, check_kind
 from plackett.data.containers import RankingData
 from plackett.data.files import (
     Source,
@@ -109,6 +109,11 @@ def _numbers(frame: Any, source: str, name: str, missing_allowed: bool) -> npt.N
             values = np.where(missing, np.nan, values)
     if not is_numeric:
         raise _no_numbers(name, values.dtype, source)
+    if not missing_allowed:
+        try:
+            check_exact(f"column {name!r}", values)
+        except ValueError as error:
+            raise DataError(str(error), file=source) from None
     values = values.astype(np.float64, copy=False)
     if not missing_allowed and not np.isfinite(values).all():
         at = int(np.argmin(np.isfinite(values)))

@@ -14,11 +14,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from plackett.arguments import check_count, check_kind
+from plackett.arguments import check_count, check_kind, is_exact
 from plackett.data import kernels, sparse_text
 from plackett.data.cache import Arrays, cached
 from plackett.data.containers import RankingData
-from plackett.data.files import Source, is_path, open_source, open_target, read_lines, source_name
+from plackett.data.files import (
+    Source,
+    is_compressed_name,
+    is_path,
+    open_source,
+    open_target,
+    read_lines,
+    source_name,
+)
 from plackett.data.sparse_text import Bytes, Piece, Unsorted, line_start, scratch
 from plackett.errors import DataError
 from plackett.lists import IntArray, lists_from_qid, offsets_from_group, whole_numbers
@@ -28,6 +36,7 @@ Scattered = Literal["error", "group"]
 _LONGEST_ID = 256
 _MOST_CHARACTERS = 1 << 24
 _PADDING = 16
+_LONGEST_LABEL = 400  # of those with a value below infinity, but for leading zeros
 
 
 @dataclass
@@ -67,7 +76,8 @@ def load_letor(
         scattered: what to do when a qid comes back after other lists: "error", or "group" its rows together.
         unsorted: what to do when the indices of a line do not increase: "error", or "sort" them.
         group: for files without qid: the sizes of the lists, or the path of LightGBM's file of them. None: the file
-            beside the source with `.query` added to its name, if there is one.
+            beside the source with `.query` added to its name, if there is one; of a compressed rank.train.xz also
+            rank.train.query and rank.train.query.xz.
         ids: whether to keep the comments; of at most 256 bytes.
         cache: keep the parsed arrays on disk and take them from there the next time: True, or a folder.
 
@@ -86,8 +96,9 @@ def load_letor(
 
     def parse() -> Arrays:
         limit = sparse_text.LARGEST_INDEX if n_features is None else int(n_features)
+        parser = piece_parser(first_index, limit, unsorted, np.dtype(dtype), ids, exact=True)
         with open_source(source) as file:
-            pieces = sparse_text.parse_pieces(file, piece_parser(first_index, limit, unsorted, np.dtype(dtype), ids))
+            pieces = sparse_text.parse_pieces(file, parser)
         return _join(pieces, source_name(source), n_features, sparse, np.dtype(dtype), scattered)
 
     arrays = dict(cached(source, cache, options, parse))
@@ -121,12 +132,13 @@ def _features(arrays: Arrays, sparse: bool) -> Any:
 def _offsets_without_qid(source: Source, group: Any, rows: int) -> IntArray:
     name = source_name(source)
     if group is None:
-        beside = Path(f"{name}.query")
-        if not (is_path(source) and beside.is_file()):
+        group = _query_file(source)
+        if group is None:
             raise DataError(
-                "the rows have no qid", file=name, remedy="Pass group= with the sizes of the lists or a file of them"
+                "the rows have no qid",
+                file=name,
+                remedy=f"Pass group= with the sizes of the lists or a file of them, or name that file {name}.query",
             )
-        group = beside
     if isinstance(group, str | os.PathLike):
         sizes = load_group(group)
         if sizes.max() > rows or sizes.sum() != rows:  # a sum of huge sizes could overflow to the right one
@@ -135,6 +147,17 @@ def _offsets_without_qid(source: Source, group: Any, rows: int) -> IntArray:
             )
         group = sizes
     return offsets_from_group(group, rows)
+
+
+def _query_file(source: Source) -> Path | None:
+    """LightGBM's file of sizes beside the source: rank.train.query; of rank.train.xz also that of rank.train."""
+    if not is_path(source):
+        return None
+    name = source_name(source)
+    names = [name, str(Path(name).with_suffix(""))] if is_compressed_name(source) else [name]
+    endings = (".query", f".query{Path(name).suffix}") if is_compressed_name(source) else (".query",)
+    found = [path for base in names for ending in endings if (path := Path(base + ending)).is_file()]
+    return found[0] if found else None
 
 
 def _join(
@@ -168,8 +191,10 @@ def _join(
 
 
 def piece_parser(
-    first_index: int, limit: int, unsorted: Unsorted, dtype: np.dtype[Any], ids: bool
+    first_index: int, limit: int, unsorted: Unsorted, dtype: np.dtype[Any], ids: bool, *, exact: bool = False
 ) -> Callable[[Bytes, int, int], Rows]:
+    """Of lines; `exact` refuses whole labels that float64 would round."""
+
     def parse(text: Bytes, first: int, last: int) -> Rows:
         part = text[first:last]
         lines, colons = int(np.count_nonzero(part == 10)), int(np.count_nonzero(part == 58))
@@ -186,6 +211,8 @@ def piece_parser(
             starts[: rows + 1], columns[:count], values[:count], state, hard, y[:rows], qid[:rows], line[:rows], None
         )
         sparse_text.check_piece(piece, text, piece.y)
+        if exact:
+            _check_labels(piece, text, first, last)
         if unsorted == "sort":
             sparse_text.sort_rows(piece, lambda row: line_start(text, first, int(piece.lines[row])))
         piece.ids = _ids(text, comments[:rows]) if ids else None
@@ -194,6 +221,19 @@ def piece_parser(
         return piece
 
     return parse
+
+
+def _check_labels(piece: Rows, text: Bytes, first: int, last: int) -> None:
+    large = np.flatnonzero(np.abs(piece.y) >= 2.0**53)
+    if not len(large):
+        return
+    begins = np.append(first, first + 1 + np.flatnonzero(text[first:last] == 10))
+    for begin in begins[piece.lines[large]].tolist():
+        word = text[begin : begin + _LONGEST_LABEL].tobytes().split(None, 1)[0]
+        if word.lstrip(b"+-").isdigit() and not is_exact(int(word)):
+            raise sparse_text.Problem(
+                begin, "a whole label above 2^53 that float64 would round", "Use ranks in place of labels"
+            )
 
 
 def _ids(text: Bytes, comments: IntArray) -> npt.NDArray[np.bytes_] | None:

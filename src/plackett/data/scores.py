@@ -15,6 +15,7 @@ from plackett.data.files import Source, ending, open_source, open_target, source
 from plackett.data.letor import number_texts
 from plackett.data.stored import parse_array
 from plackett.errors import DataError
+from plackett.lists import check_finite
 
 
 def load_scores(source: Source, data: RankingData | MultilabelData) -> Any:
@@ -102,9 +103,11 @@ def dump_scores(scores: Any, target: Source) -> None:
         array = as_array("scores", scores)
         if array.ndim != 1 or array.dtype.kind not in "iuf":
             raise ValueError(f"scores must be a row of numbers or CSR, got {array.dtype} of shape {array.shape}")
+        check_finite("scores", array)
         with open_target(target) as file:
             file.write("".join(f"{text}\n" for text in number_texts(array)).encode())
         return
+    check_finite("scores", scores.data)
     with open_target(target) as file:
         texts = number_texts(scores.data)
         for first, last in itertools.pairwise(scores.indptr):

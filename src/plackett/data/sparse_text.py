@@ -43,7 +43,10 @@ _PROBLEMS = {
     kernels.NO_COLON: ("expected index:value", "The line may be cut off"),
     kernels.BAD_INDEX: ("expected a whole number as feature index", None),
     kernels.LOW_INDEX: ("feature index below the first one", "If indices begin with 0, pass first_index=0"),
-    kernels.HIGH_INDEX: ("feature index beyond the declared number of features, or beyond 2^31", "Correct the number"),
+    kernels.HIGH_INDEX: (
+        "feature index beyond the number of features that n_features, the model or the header gives, or beyond 2^31",
+        "Correct the number, or train the model with --features",
+    ),
     kernels.REPEATED_INDEX: ("feature index given twice", "Keep one of them"),
     kernels.FALLING_INDEX: ("feature indices must increase", 'Pass unsorted="sort" to have them sorted'),
     kernels.BAD_VALUE: ("expected a number as feature value", "The line may be cut off"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
@@ -22,7 +22,7 @@ from plackett.aggregation.figure import worth_figure
 from plackett.aggregation.model import Objective
 from plackett.aggregation.solvers import SOLVERS, choose, solve
 from plackett.aggregation.summary import WorthRow, WorthSummary
-from plackett.arguments import as_numbers, check_kind
+from plackett.arguments import as_numbers, check_kind, describe
 from plackett.cluster import are_spread
 from plackett.data.stored import parse_arrays, regular_file
 from plackett.estimators.saved import WORTHS, SavedModel, check_numbers, field
@@ -103,7 +103,8 @@ class RankAggregator(SavedModel):
                 it is (docs/dask.md).
                 Missing items, masked arrays, and arrays with numbers below 0 are refused: they would be padding.
             y: None; scikit-learn has it.
-            X: features of the items, (items, features), in the order of the names: scores are then X @ coef_.
+            X: features of the items: scores are then X @ coef_. A DataFrame of pandas whose index holds the names of
+                the items, in any order; or an array, (items, features), in the order of the names.
             sample_weight: how often each ballot was cast, times its own weight.
 
         Ballots without two tiers, and those of weight 0, say nothing and are left out.
@@ -115,7 +116,7 @@ class RankAggregator(SavedModel):
             if hasattr(self, name):
                 delattr(self, name)
         evidence = self._read(ballots, sample_weight)
-        features = None if X is None else _check_features(X, len(evidence.names))
+        features = None if X is None else _check_features(X, evidence.names)
         if evidence.ballots == 0:
             raise ValueError("ballots must rank at least one item above another, got none of weight above 0 that does")
         self.dropped_items_: list[Any] = []
@@ -472,10 +473,26 @@ _FACTS: dict[str, tuple[type, ...]] = {
 }
 
 
-def _check_features(X: Any, items: int) -> Floats:
+def _check_features(X: Any, names: Sequence[Any]) -> Floats:
     """Features of items as deviations from their mean: a constant changes nothing."""
-    features = as_numbers("X", X)
-    if features.ndim != 2 or features.shape[0] != items or features.shape[1] == 0:
-        raise ValueError(f"X must have a row of features for each of the {items} items, got shape {features.shape}")
+    features = as_numbers("X", _by_name(X, names) if hasattr(X, "columns") else X)
+    if features.ndim != 2 or features.shape[0] != len(names) or features.shape[1] == 0:
+        raise ValueError(
+            f"X must have a row of features for each of the {len(names)} items, got shape {features.shape}"
+        )
     check_finite("X", features)
     return np.asarray(features - features.mean(axis=0))
+
+
+def _by_name(X: Any, names: Sequence[Any]) -> Any:
+    """The rows of a table in the order of the names, found by its index."""
+    remedy = "or pass an array with rows in the order of the names, which are sorted unless the ballots give them"
+    if not hasattr(X, "iloc"):
+        raise ValueError(f"X must be a table with an index, got {describe(X)}: pass X.to_pandas().set_index(...), {remedy}")
+    missing = [name for name in names if name not in X.index]
+    if missing or not X.index.is_unique:
+        problem = f"none for {missing[0]!r}" if missing else "a name twice"
+        raise ValueError(
+            f"X must have the name of each item once in its index, got {problem}: set the index by X.set_index(...), {remedy}"
+        )
+    return X.loc[list(names)]

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from plackett.arguments import as_array, as_numbers
+from plackett.arguments import as_array, as_csr, as_numbers, check_exact, check_same_index
 from plackett.data.containers import Ballots, MultilabelData, RankingData
+from plackett.estimators.base import as_rows
 from plackett.estimators.neural_base import NeuralEstimator, check_objective_options, import_torch
 from plackett.estimators.saved import check_folder, field
 from plackett.lists import IntArray, check_positive
@@ -36,6 +37,7 @@ _SHARDED = (*_FUSED, "logistic")
 _ROWS_AT_ONCE = 1024
 _SCORES_HELD = 1 << 24  # beyond, the output layer and the loss are fused
 _FEATURES_WITH_DENSE_GRADIENTS = 20_000
+_NAN_SCORES = "scores must be numbers to be ranked, got NaN: X may hold numbers that are too large for float32"
 
 
 class ExtremeClassifier(NeuralEstimator):
@@ -160,8 +162,10 @@ class ExtremeClassifier(NeuralEstimator):
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
         """Features as CSR or as a dense array, whole and finite."""
-        checked: Any = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
-        return _canonical(checked) if is_sparse(checked) else checked
+        if isinstance(X, MultilabelData):
+            X = X.X
+        checked: Any = validate_data(self, as_rows(X), reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+        return as_csr("X", checked) if is_sparse(checked) else checked
 
     def _data(self, X: Any, Y: Any, *, reset: bool = False) -> tuple[Any, csr_array]:
         if isinstance(X, MultilabelData):
@@ -174,6 +178,7 @@ class ExtremeClassifier(NeuralEstimator):
             raise ValueError(
                 f"Y must be given: {type(self).__name__} requires y to be passed, but the target y is None"
             )
+        check_same_index(X=X, Y=Y)
         rows = self._rows(X, reset=reset)
         return rows, labels_of(Y, rows.shape[0])
 
@@ -245,10 +250,11 @@ class ExtremeClassifier(NeuralEstimator):
 
         Args:
             X: features, sparse or dense; or a MultilabelData, which holds both.
-            Y: (rows, labels). Sparse: the stored entries are a row's labels and their values grades, higher is better;
-                labels not stored come below all of them. Dense: grades of all labels, NaN below all others. To losses
-                that go by the size of grades (listnet, listpl, attrank, lambdarank, approx_ndcg) the lowest tier of
-                graded rows has the grade min(0, lowest stored - 1).
+            Y: (rows, labels). Sparse: the entries other than zero are a row's labels and their values grades, higher is
+                better; all other labels, with a stored zero or without one, come below (docs/metrics.md has the rule).
+                Dense: grades of all labels, NaN below all others. To losses that go by the size of grades 
+                (listnet, listpl, attrank, lambdarank, approx_ndcg) the lowest tier of graded rows has the grade
+                min(0, lowest stored - 1).
             sample_weight: one per row.
             eval_set: MultilabelData, (X, Y) or a list of them; the first one decides.
             callbacks: functions of a `plackett.training.Epoch`, called after each; True ends the training.
@@ -382,6 +388,8 @@ class ExtremeClassifier(NeuralEstimator):
             for block in self._blocks(X):
                 layers = [_output_layer(network, block) for network in self.networks_]
                 found, values = top_columns(layers, k, self.networks_[0].shard)
+                if bool(torch.isnan(values).any()):
+                    raise ValueError(_NAN_SCORES)
                 labels.append(found.cpu().numpy())
                 scores.append(values.float().cpu().numpy())
         return np.concatenate(labels), np.concatenate(scores)
@@ -400,7 +408,10 @@ class ExtremeClassifier(NeuralEstimator):
 
     def rank(self, X: Any) -> npt.NDArray[np.int64]:
         """The place of each label in each row, from 1, (rows, labels); of equal scores the lower label comes first."""
-        order = np.argsort(-self.predict(X), axis=1, kind="stable")
+        scores = self.predict(X)
+        if np.isnan(scores).any():
+            raise ValueError(_NAN_SCORES)
+        order = np.argsort(-scores, axis=1, kind="stable")
         places = np.empty_like(order)
         np.put_along_axis(places, order, np.broadcast_to(np.arange(1, order.shape[1] + 1), order.shape), 1)
         return places
@@ -507,7 +518,11 @@ def is_sparse(X: Any) -> bool:
 def labels_of(Y: Any, rows: int) -> csr_array:
     """Grades of the labels above the lowest tier of each row, columns ascending."""
     if is_sparse(Y):
-        matrix = _canonical(Y)
+        matrix = as_csr("Y", Y)
+        check_exact("Y", matrix.data)
+        if not matrix.data.all():
+            matrix = matrix.copy()
+            matrix.eliminate_zeros()
     else:
         dense = as_array("Y", Y)
         if dense.dtype.kind not in "biuf":
@@ -518,6 +533,7 @@ def labels_of(Y: Any, rows: int) -> csr_array:
             raise ValueError("Y must be finite or NaN, got infinity")
         if dense.size and np.isnan(dense).all():
             raise ValueError("Y must grade at least one label, got NaN alone")
+        check_exact("Y", dense)
         is_indicator = bool(((dense == 0) | (dense == 1)).all())  # then a row can have all labels, or none
         matrix = csr_array(dense) if is_indicator else _above_lowest(dense.astype(np.float64))
     if matrix.shape[0] != rows:
@@ -527,15 +543,6 @@ def labels_of(Y: Any, rows: int) -> csr_array:
     if not np.isfinite(matrix.data).all():
         raise ValueError("Y must be finite, got NaN or infinity")
     return matrix
-
-
-def _canonical(matrix: Any) -> csr_array:
-    """CSR, columns ascending, each once."""
-    found = csr_array(matrix)
-    if not found.has_canonical_format:
-        found = found.copy()
-        found.sum_duplicates()
-    return found
 
 
 def _above_lowest(grades: npt.NDArray[np.float64]) -> csr_array:

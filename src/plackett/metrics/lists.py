@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import check_exact, check_same_index
 from plackett.likelihood.partition import as_floats, flatten, is_torch
 from plackett.lists import IntArray, Lists, check_positive, make_batch, make_lists
 
@@ -60,9 +61,17 @@ def to_numpy(values: Any) -> Any:
     return (tensor.double() if tensor.is_floating_point() else tensor).cpu().numpy()
 
 
+def _exact_floats(name: str, values: Any) -> npt.NDArray[Any]:
+    """Floats, none of which is a whole number that they would round: it could tie with another."""
+    found = as_floats(name, values)
+    check_exact(name, np.asarray(values))
+    return found
+
+
 def prepare(scores: Any, labels: Any, *, offsets: Any, qid: Any, group: Any, where: Any) -> FlatLists:
     """Flat scores and labels by the rules of the module docstring of `plackett.metrics`."""
-    x, y = as_floats("scores", to_numpy(scores)), as_floats("labels", to_numpy(labels))
+    check_same_index(scores=scores, labels=labels, qid=qid)
+    x, y = (_exact_floats(name, to_numpy(values)) for name, values in (("scores", scores), ("labels", labels)))
     if x.shape != y.shape:
         raise ValueError(f"labels must have the shape of scores, {x.shape}, got {y.shape}")
     if x.ndim == 1 and where is None:

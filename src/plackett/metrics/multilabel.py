@@ -7,8 +7,8 @@ Scores come as
     top columns   2-D array of integers, (rows, at least k): columns, best first; -1 = no more
 
 Equal scores: the lower column comes first. Labels come as a matrix Y of that shape, CSR or anything a CSR can be made
-of, where positive entries are the labels of a row, or as a pair (indices, offsets): row b has the labels
-indices[offsets[b]:offsets[b+1]].
+of, where positive entries are the labels of a row (a stored zero is none), or as a pair (indices, offsets): row b has
+the labels indices[offsets[b]:offsets[b+1]].
 
 `empty` is what a row without labels counts as: 0 as in napkinXC, 1, or "skip". reduction: "mean", or "none" for one
 value per row. Nothing makes a dense copy of sparse input or sorts whole rows.
@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
-from plackett.arguments import as_array, as_numbers
+from plackett.arguments import as_array, as_csr, as_numbers
 from plackett.lists import IntArray, check_offsets, whole_numbers
 from plackett.metrics.lists import (
     REDUCTIONS,
@@ -72,15 +72,6 @@ class _Labels:
         return count == self.count or (self.is_open and count > self.count)
 
 
-def _canonical(matrix: Any) -> Any:
-    """CSR with ascending columns, each at most once in a row."""
-    csr = csr_array(matrix)
-    if not csr.has_canonical_format:
-        csr = csr.copy()
-        csr.sum_duplicates()
-    return csr
-
-
 def _labels_of(Y: Any, name: str = "Y") -> _Labels:
     if isinstance(Y, tuple):
         if len(Y) != 2:
@@ -98,7 +89,7 @@ def _labels_of(Y: Any, name: str = "Y") -> _Labels:
             f"{name} must be a matrix of numbers or a pair (indices, offsets), got {matrix.ndim} dimensions of "
             f"{matrix.dtype}"
         )
-    csr = _canonical(matrix)
+    csr = as_csr(name, matrix)
     if not (csr.data > 0).all():
         if not (csr.data >= 0).all():
             raise ValueError(f"{name} must hold grades of at least 0, got {csr.data.min()}")
@@ -125,7 +116,7 @@ def _top_of(scores: Any, labels: _Labels, k: int) -> IntArray:
     if not labels.admits(scores.shape[1]):
         raise ValueError(f"scores must have as many columns as Y, {labels.count}, got {scores.shape[1]}")
     if issparse(scores):
-        csr = _canonical(scores)
+        csr = as_csr("scores", scores)
         data, columns, offsets = csr.data, csr.indices.astype(np.int64), csr.indptr.astype(np.int64)
     else:
         data, columns = scores.reshape(-1), np.empty(0, np.int64)

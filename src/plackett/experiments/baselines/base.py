@@ -58,8 +58,7 @@ class Baseline(BaseEstimator, ABC):
         elif Y is None:
             raise ValueError("Y must be given, (rows, labels), got None")
         rows = self._features(X, reset=True)
-        labels = labels_of(Y, rows.shape[0]).astype(rows.dtype)  # a copy, from which zeros can go
-        labels.eliminate_zeros()
+        labels = labels_of(Y, rows.shape[0]).astype(rows.dtype)
         if not (labels.data == 1).all():
             raise ValueError(f"Y must hold 0 and 1 alone, got {labels.data[labels.data != 1][0]}")
         if not labels.nnz:
