@@ -11,6 +11,7 @@ from typing import Any
 import choix
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 from data_folder import real_data
@@ -589,9 +590,26 @@ def test_features_and_existence() -> None:
     assert ridge.coef_[0] > 0
 
 
+def test_features_in_a_table_are_found_by_name() -> None:
+    rows = {"a": [1.0, 0.5], "b": [2.0, -1.0], "c": [4.0, 0.0]}
+    wanted = RankAggregator(ridge=1.0).fit(SMALL, X=list(rows.values()))
+    table = pd.DataFrame(rows, index=["size", "age"]).T
+    for X in (table, table.loc[["c", "a", "b"]], pd.concat([pd.DataFrame({"size": 9.0, "age": 9.0}, ["d"]), table])):
+        found = RankAggregator(ridge=1.0).fit(SMALL, X=X)
+        np.testing.assert_array_equal(found.coef_, wanted.coef_)
+    numbers = [[2, 0, 1], [0, 1, 2], [1, 0]]
+    by_number = pd.DataFrame({"size": [1.0, 2.0, 4.0]}, index=[2, 0, 1])
+    by_order = RankAggregator(ridge=1.0).fit(numbers, X=[[2.0], [4.0], [1.0]])
+    assert RankAggregator(ridge=1.0).fit(numbers, X=by_number).coef_ == by_order.coef_
+
+
 @pytest.mark.parametrize(
     ("X", "problem"),
     [
+        (pd.DataFrame({"size": [1.0, 2.0, 4.0]}), r"the name of each item once in its index, got none for 'a'.*set_index"),
+        (pd.DataFrame({"size": [1.0, 2.0, 4.0]}, ["a", "b", "b"]), "got none for 'c'"),
+        (pd.DataFrame({"size": [1.0, 2.0, 4.0, 4.0]}, ["a", "b", "c", "c"]), "got a name twice"),
+        (pl.DataFrame({"size": [1.0, 2.0, 4.0]}), r"must be a table with an index, got DataFrame.*to_pandas"),
         (np.zeros((2, 1)), r"a row of features for each of the 3 items, got shape \(2, 1\)"),
         (np.zeros(3), "a row of features for each of the 3 items"),
         ([[1.0], [np.nan], [2.0]], "X must be finite, got nan"),

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from data_folder import real_data
 
-from plackett import BoostedRanker, cli
+from plackett import BoostedRanker, LinearRanker, cli
 from plackett.cli.data import FormatName
 from plackett.data import (
     FORMATS,
+    RankingData,
     dump_letor,
     dump_parquet,
     dump_scores,
@@ -303,3 +304,30 @@ def test_predicting_with_no_model(plackett: Any, tmp_path: Path) -> None:
     code, _, error = plackett("predict", tmp_path, tmp_path / "data.txt", "-o", tmp_path / "scores.txt")
     assert code == 1
     assert "no model" in error
+
+
+def test_features_that_a_file_does_not_have(plackett: Any, tmp_path: Path) -> None:
+    """LETOR text leaves zeros out: the width is that of the model, not of what happens to occur."""
+    data = make_tiered_lists(20, tier_sizes=(1, 2, 2), coefficients=(1.0, -0.5, 0.5), random_state=0)
+    train, short = data.select(range(10)), data.select(range(10, 20))
+    short.X[:, 2] = 0.0
+    long = RankingData(np.column_stack([data.X, data.X[:, 0]]), data.y, data.qid, data.offsets)
+    for name, part in (("train", train), ("long", long)):
+        dump_letor(part, tmp_path / f"{name}.txt")
+    dump_letor(RankingData(short.X[:, :2], short.y, short.qid, short.offsets), tmp_path / "short.txt")
+    options = ["train", tmp_path / "train.txt", "--model", "linear", "-o", tmp_path / "model"]
+    code, out, err = plackett(*options, "--valid", tmp_path / "short.txt", "--test", tmp_path / "short.txt")
+    assert (code, err) == (0, "")
+    code, out, _ = plackett("predict", tmp_path / "model", tmp_path / "short.txt", "-o", tmp_path / "scores")
+    assert code == 0
+    scores = np.loadtxt(tmp_path / "scores")
+    np.testing.assert_array_equal(scores, LinearRanker.load(tmp_path / "model").predict(short.X))
+    code, _, err = plackett("predict", tmp_path / "model", tmp_path / "long.txt", "-o", "-")
+    assert code == 1
+    assert "feature index beyond the number of features" in err
+    assert "--features" in err
+    code, _, err = plackett(*options, "--features", 4, "--test", tmp_path / "long.txt")
+    assert (code, err) == (0, "")
+    assert LinearRanker.load(tmp_path / "model").n_features_in_ == 4
+    code, out, _ = plackett("predict", tmp_path / "model", tmp_path / "short.txt", "-o", "-")
+    assert len(out.split()) == len(short.y)

@@ -109,7 +109,7 @@ def small(rng: np.random.Generator, rows: int = 12, features: int = 9, labels: i
 
 
 def stored(grades: Any) -> csr_array:
-    """A sparse matrix that stores what is known, zeros too."""
+    """A sparse matrix that stores what is known."""
     row, column = np.nonzero(~np.isnan(grades))
     return coo_array((grades[row, column], (row, column)), shape=grades.shape).tocsr()
 
@@ -120,7 +120,7 @@ def stored(grades: Any) -> csr_array:
 def test_a_step_with_grades(
     name: str, held: int, weighted: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Absent labels are the lowest tier, below stored zeros and negative grades; sparse and dense forms agree."""
+    """Absent labels are the lowest tier, below negative grades; sparse and dense forms agree, up to the zeros of one."""
     monkeypatch.setattr(extreme, "_SCORES_HELD", held)
     X, grades = small(rng)
     weights = torch.from_numpy(rng.integers(0, 3, len(X)).astype(np.float32)) if weighted else None
@@ -128,7 +128,7 @@ def test_a_step_with_grades(
     wanted = step_by_hand(X, lambda s: losses.get_loss(name)(s, table, weights=weights), 7)
     given = None if weights is None else weights.numpy()
     for features in (X, csr_array(X)):
-        for Y in (stored(grades), grades):
+        for Y in (stored(grades + 3.0), grades):  # all above 0
             assert_close(ExtremeClassifier(name, **ONE_STEP).fit(features, Y, sample_weight=given), wanted)
 
 
@@ -191,7 +191,7 @@ def test_negatives_that_are_all_columns(name: str, rng: np.random.Generator, mon
     monkeypatch.setattr(extreme._Sampler, "draw", lambda self, generator: everything)  # noqa: ARG005
     table = torch.from_numpy(np.nan_to_num(grades, nan=-100.0))
     wanted = step_by_hand(X, lambda s: losses.get_loss(name)(s, table), 7)
-    assert_close(ExtremeClassifier(name, **ONE_STEP, negatives=7).fit(X, stored(grades)), wanted)
+    assert_close(ExtremeClassifier(name, **ONE_STEP, negatives=7).fit(X, stored(grades + 3.0)), wanted)
 
 
 def test_negatives_are_drawn_as_said() -> None:
@@ -470,6 +470,38 @@ def test_few_labels() -> None:
         X, both, eval_set=(X, both)
     )
     assert model.history_["valid p@2"] == [pytest.approx(0.5)]  # (2 + 1 + 1 + 0) of 8
+
+
+def test_stored_zeros_are_no_labels(data: MultilabelData) -> None:
+    """For the classifier as for the metrics."""
+    Y = data.Y.copy()
+    Y.data[::3] = 0.0
+    without = Y.copy()
+    without.eliminate_zeros()
+    found, wanted = (ExtremeClassifier(**SETTINGS).fit(data.X, labels) for labels in (Y, without))
+    np.testing.assert_array_equal(found.predict(data.X), wanted.predict(data.X))
+    assert found.score(data.X, Y) == wanted.score(data.X, without) == found.score(MultilabelData(data.X, Y))
+    top = found.predict_top(data.X, 5)[0]
+    assert found.score(data.X, Y) == pytest.approx(multilabel_ndcg(found.predict_top(data.X, 10)[0], Y, k=10))
+    assert multilabel_precision(top, Y) == multilabel_precision(top, without)
+    assert len(Y.data) == len(data.Y.data)  # the caller's is left as it was
+
+
+def test_data_are_taken_as_they_are(data: MultilabelData) -> None:
+    model = ExtremeClassifier(**SETTINGS).fit(data)
+    np.testing.assert_array_equal(model.predict(data), model.predict(data.X))
+    np.testing.assert_array_equal(model.rank(data), model.rank(data.X))
+    for found, wanted in zip(model.predict_top(data, 3), model.predict_top(data.X, 3), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_scores_that_are_no_numbers_are_not_ranked(data: MultilabelData) -> None:
+    model = ExtremeClassifier(**SETTINGS).fit(data)
+    with torch.no_grad():
+        model.networks_[0].output.bias[3] = torch.nan
+    for call in (model.rank, lambda X: model.predict_top(X, 2)):
+        with pytest.raises(ValueError, match="scores must be numbers to be ranked, got NaN"):
+            call(data.X)
 
 
 def test_dense_grades() -> None:

@@ -98,6 +98,17 @@ def test_what_is_not_numbers_is_refused(column: Any) -> None:
         from_frame(frame, query="q", label="y")
 
 
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_whole_labels_are_not_rounded(kind: Any) -> None:
+    frame = kind({"q": [1, 1], "y": [2**53, 2**53 + 1], "f": [2**53, 2**53 + 1]})
+    with pytest.raises(DataError, match="column 'y' must hold whole numbers that float64 holds exactly"):
+        from_frame(frame, query="q", label="y")
+    target = io.BytesIO()
+    pa.parquet.write_table(pa.table({"qid": [1, 1], "label": [2**53, 2**53 + 1], "f": [1.0, 2.0]}), target)
+    with pytest.raises(DataError, match="column 'label' must hold whole numbers that float64 holds exactly"):
+        load_parquet(io.BytesIO(target.getvalue()))
+
+
 def test_columns_that_come_twice_and_lists_that_are_missing() -> None:
     double = pd.DataFrame([[1, 1, 2]], columns=["q", "y", "y"])
     with pytest.raises(DataError, match="there twice"):

@@ -1,6 +1,7 @@
 """LETOR and XMC text: exact numbers, round trips, every kind of bad file."""
 
 import io
+import lzma
 import sys
 from decimal import Decimal, localcontext
 from pathlib import Path
@@ -155,6 +156,27 @@ def test_lists_by_side_file(tmp_path: Path) -> None:
         load_letor(path)
     with pytest.raises(ValueError, match="group belongs to files without qid"):
         letor("1 qid:1 1:1\n", group=[1])
+
+
+@pytest.mark.parametrize("beside", ["rank.train.xz.query", "rank.train.query", "rank.train.query.xz"])
+def test_side_file_of_a_compressed_file(beside: str, tmp_path: Path) -> None:
+    pack = {"": bytes, ".xz": lzma.compress}
+    (tmp_path / "rank.train.xz").write_bytes(lzma.compress(b"1 1:1\n0 1:2\n1 1:3\n"))
+    (tmp_path / beside).write_bytes(pack[".xz" if beside.endswith(".xz") else ""](b"2\n1\n"))
+    assert load_letor(tmp_path / "rank.train.xz").offsets.tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize("label", ["9007199254740993", "-9007199254740993", "100000000000000000000000000000001"])
+def test_whole_labels_are_not_rounded(label: str) -> None:
+    text = f"1 qid:1 1:1\n\n  {label} qid:1 1:2\n"
+    with pytest.raises(DataError, match="line 3: a whole label above 2\\^53 that float64 would round") as error:
+        letor(text)
+    assert error.value.text == label
+
+
+def test_large_labels_that_are_exact() -> None:
+    text = "".join(f"{label} qid:1 1:1\n" for label in ("9007199254740992", "1152921504606846976", "1e300", "-9.5e15"))
+    assert letor(text).y.tolist() == [2.0**53, 2.0**60, 1e300, -9.5e15]
 
 
 @pytest.mark.parametrize("text", ["", "\n", "x\n", "1\n-2\n", "1.5\n"])

@@ -229,10 +229,11 @@ def _check_labels(piece: Rows, text: Bytes, first: int, last: int) -> None:
         return
     begins = np.append(first, first + 1 + np.flatnonzero(text[first:last] == 10))
     for begin in begins[piece.lines[large]].tolist():
-        word = text[begin : begin + _LONGEST_LABEL].tobytes().split(None, 1)[0]
+        line = text[begin : begin + _LONGEST_LABEL].tobytes()
+        word = line.split(None, 1)[0]
         if word.lstrip(b"+-").isdigit() and not is_exact(int(word)):
             raise sparse_text.Problem(
-                begin, "a whole label above 2^53 that float64 would round", "Use ranks in place of labels"
+                begin + line.index(word), "a whole label above 2^53 that float64 would round", "Use ranks in place of labels"
             )
 
 

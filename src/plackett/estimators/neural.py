@@ -346,7 +346,8 @@ class _Listed:
 
         scaled = scaling.apply_to(self.X).to(device)
         kind = torch.float32 if device.type == "mps" else torch.float64
-        return _Listed(scaled, torch.as_tensor(self.labels, dtype=kind, device=device), self.offsets, self.weights)
+        labels = torch.tensor(self.labels, dtype=kind, device=device)  # a copy: they may be read-only
+        return _Listed(scaled, labels, self.offsets, self.weights)
 
     def batch(self, lists: IntArray) -> tuple[Tensor, Tensor, Tensor]:
         """Rows, labels and offsets of some lists."""
