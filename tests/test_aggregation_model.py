@@ -606,7 +606,7 @@ def test_features_in_a_table_are_found_by_name() -> None:
 @pytest.mark.parametrize(
     ("X", "problem"),
     [
-        (pd.DataFrame({"size": [1.0, 2.0, 4.0]}), r"the name of each item once in its index, got none for 'a'.*set_index"),
+        (pd.DataFrame({"size": [1.0, 2.0, 4.0]}), "once in its index, got none for 'a'.*set_index"),
         (pd.DataFrame({"size": [1.0, 2.0, 4.0]}, ["a", "b", "b"]), "got none for 'c'"),
         (pd.DataFrame({"size": [1.0, 2.0, 4.0, 4.0]}, ["a", "b", "c", "c"]), "got a name twice"),
         (pl.DataFrame({"size": [1.0, 2.0, 4.0]}), r"must be a table with an index, got DataFrame.*to_pandas"),

@@ -120,7 +120,7 @@ def stored(grades: Any) -> csr_array:
 def test_a_step_with_grades(
     name: str, held: int, weighted: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Absent labels are the lowest tier, below negative grades; sparse and dense forms agree, up to the zeros of one."""
+    """Absent labels are the lowest tier, below negative grades; sparse and dense forms agree."""
     monkeypatch.setattr(extreme, "_SCORES_HELD", held)
     X, grades = small(rng)
     weights = torch.from_numpy(rng.integers(0, 3, len(X)).astype(np.float32)) if weighted else None
@@ -498,7 +498,7 @@ def test_data_are_taken_as_they_are(data: MultilabelData) -> None:
 def test_scores_that_are_no_numbers_are_not_ranked(data: MultilabelData) -> None:
     model = ExtremeClassifier(**SETTINGS).fit(data)
     with torch.no_grad():
-        model.networks_[0].output.bias[3] = torch.nan
+        next(model.networks_[0].parameters()).fill_(torch.nan)
     for call in (model.rank, lambda X: model.predict_top(X, 2)):
         with pytest.raises(ValueError, match="scores must be numbers to be ranked, got NaN"):
             call(data.X)

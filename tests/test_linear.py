@@ -133,13 +133,15 @@ def test_features_are_scaled_within_lists(standardise: bool, rng: np.random.Gene
     np.testing.assert_allclose(found.X, expected / found.scale, atol=1e-12)
     assert found.varies.tolist() == [True, True, False, True]
     assert not found.lost.any()
-    X[rng.random(X.shape) < 0.3] = 0.0  # as sparse: centred where a list stores all, else as it is, the spread all the same
+    # Sparse: centred in the lists that store all of a column, else as it is; the same spread.
+    X[rng.random(X.shape) < 0.3] = 0.0
     X[3:, 3] = np.arange(1.0, 8.0)
     dense, sparse = (scaled_features(kind(X), offsets, standardise=standardise) for kind in (np.asarray, csr_array))
     np.testing.assert_allclose(sparse.scale, dense.scale)
     assert (sparse.varies == dense.varies).all()
     for rows in (slice(0, 3), slice(3, 10)):
-        np.testing.assert_allclose(np.diff(sparse.X.toarray()[rows], axis=0), np.diff(dense.X[rows], axis=0), atol=1e-12)
+        steps = np.diff(sparse.X.toarray()[rows], axis=0)
+        np.testing.assert_allclose(steps, np.diff(dense.X[rows], axis=0), atol=1e-12)
     assert (sparse.X.toarray() == 0.0)[X == 0.0].all()
 
 

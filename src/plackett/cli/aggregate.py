@@ -86,7 +86,8 @@ def _read(source: Path, edges: bool, format_name: FormatName | None, items: str 
         format_name = FormatName.csv
     if items is not None and format_name is not FormatName.csv:
         raise typer.BadParameter("--items belongs to CSV files")
-    data = read_data(source, format_name, **({} if items is None else {"items": items}))
+    options: dict[str, Any] = {} if items is None else {"items": items}
+    data = read_data(source, format_name, **options)
     if not isinstance(data, Ballots):
         raise typer.BadParameter(f"expected rankings, got {data!r}", param_hint="BALLOTS")
     return data

@@ -23,9 +23,7 @@ class FormatName(StrEnum):
     parquet = "parquet"
 
 
-def read_data(
-    source: Path, format_name: FormatName | None = None, *, width: int | None = None, **options: Any
-) -> Any:
+def read_data(source: Path, format_name: FormatName | None = None, *, width: int | None = None, **options: Any) -> Any:
     """The data of a file; `width` is the number of features where the format does not say it."""
     from plackett.data.formats import read_any
 
@@ -54,7 +52,9 @@ def info(
     from plackett.data.formats import read_any
     from plackett.report import description_table
 
-    chosen = {name: value for name, value in (("items", items), ("features", features)) if value is not None}
+    chosen: dict[str, Any] = {
+        name: value for name, value in (("items", items), ("features", features)) if value is not None
+    }
     if chosen and format_name is None:
         format_name = FormatName.csv
     if chosen and format_name is not FormatName.csv:

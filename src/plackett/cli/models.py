@@ -196,7 +196,8 @@ def predict(
 
     if label_shards is None:
         estimator = load_model(model)
-        found = _predicted(estimator, read_data(data, format_name, width=getattr(estimator, "n_features_in_", None)), top)
+        width = getattr(estimator, "n_features_in_", None)
+        found = _predicted(estimator, read_data(data, format_name, width=width), top)
     else:
         name = read_description(model)["class"]
         _check_shards("extreme" if name == ExtremeClassifier.__name__ else name)

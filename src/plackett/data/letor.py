@@ -233,7 +233,9 @@ def _check_labels(piece: Rows, text: Bytes, first: int, last: int) -> None:
         word = line.split(None, 1)[0]
         if word.lstrip(b"+-").isdigit() and not is_exact(int(word)):
             raise sparse_text.Problem(
-                begin + line.index(word), "a whole label above 2^53 that float64 would round", "Use ranks in place of labels"
+                begin + line.index(word),
+                "a whole label above 2^53 that float64 would round",
+                "Use ranks in place of labels",
             )
 
 

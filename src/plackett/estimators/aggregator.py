@@ -486,13 +486,15 @@ def _check_features(X: Any, names: Sequence[Any]) -> Floats:
 
 def _by_name(X: Any, names: Sequence[Any]) -> Any:
     """The rows of a table in the order of the names, found by its index."""
-    remedy = "or pass an array with rows in the order of the names, which are sorted unless the ballots give them"
+    remedy = "or pass an array whose rows are in the order of the names"
     if not hasattr(X, "iloc"):
-        raise ValueError(f"X must be a table with an index, got {describe(X)}: pass X.to_pandas().set_index(...), {remedy}")
+        raise ValueError(
+            f"X must be a table with an index, got {describe(X)}: use X.to_pandas().set_index(...), {remedy}"
+        )
     missing = [name for name in names if name not in X.index]
     if missing or not X.index.is_unique:
         problem = f"none for {missing[0]!r}" if missing else "a name twice"
         raise ValueError(
-            f"X must have the name of each item once in its index, got {problem}: set the index by X.set_index(...), {remedy}"
+            f"X must have the name of each item once in its index, got {problem}: use X.set_index(...), {remedy}"
         )
     return X.loc[list(names)]

@@ -87,10 +87,10 @@ def as_rows(X: Any, *, categories: bool = False) -> Any:
 def _holds_numbers(table: Any, number: int, kind: Any, categories: bool) -> bool:
     """Whether a column of a pandas table does."""
     if hasattr(kind, "categories"):
-        return categories or kind.categories.dtype.kind in "biuf"
-    if kind == object:
+        return categories or bool(kind.categories.dtype.kind in "biuf")
+    if isinstance(kind, np.dtype) and kind.kind == "O":
         return all(isinstance(value, numbers.Real | Decimal) or is_missing(value) for value in table.iloc[:, number])
-    return kind.kind in "biuf"
+    return bool(kind.kind in "biuf")
 
 
 def _take_rows(X: Any, rows: IntArray | None) -> Any:
@@ -167,9 +167,7 @@ class BaseRanker(SavedModel):
             raise ValueError(f"query_column {self.query_column!r} is not among the columns {names}")
         return X.drop(columns=[self.query_column]), X[self.query_column].to_numpy()
 
-    def _given(
-        self, X: Any, y: Any, qid: Any, group: Any, sample_weight: Any = None
-    ) -> tuple[Any, Any, Any, Any]:
+    def _given(self, X: Any, y: Any, qid: Any, group: Any, sample_weight: Any = None) -> tuple[Any, Any, Any, Any]:
         """X, y, qid and group, however they are given; their rows belong together."""
         if isinstance(X, RankingData):
             if y is not None or qid is not None or group is not None:

@@ -252,7 +252,7 @@ class ExtremeClassifier(NeuralEstimator):
             X: features, sparse or dense; or a MultilabelData, which holds both.
             Y: (rows, labels). Sparse: the entries other than zero are a row's labels and their values grades, higher is
                 better; all other labels, with a stored zero or without one, come below (docs/metrics.md has the rule).
-                Dense: grades of all labels, NaN below all others. To losses that go by the size of grades 
+                Dense: grades of all labels, NaN below all others. To losses that go by the size of grades
                 (listnet, listpl, attrank, lambdarank, approx_ndcg) the lowest tier of graded rows has the grade
                 min(0, lowest stored - 1).
             sample_weight: one per row.
@@ -387,9 +387,9 @@ class ExtremeClassifier(NeuralEstimator):
         with torch.no_grad(), losses_told():
             for block in self._blocks(X):
                 layers = [_output_layer(network, block) for network in self.networks_]
-                found, values = top_columns(layers, k, self.networks_[0].shard)
-                if bool(torch.isnan(values).any()):
+                if any(bool(torch.isnan(_of_rows(layer)).any()) for layer in layers):
                     raise ValueError(_NAN_SCORES)
+                found, values = top_columns(layers, k, self.networks_[0].shard)
                 labels.append(found.cpu().numpy())
                 scores.append(values.float().cpu().numpy())
         return np.concatenate(labels), np.concatenate(scores)
@@ -580,6 +580,11 @@ def _output_layer(network: Any, rows: Any) -> Any:
     """Input, weight and bias of the output layer; of a linear model the scores themselves."""
     hidden = network(rows)
     return hidden if network.output is None else (hidden, network.output.weight, network.output.bias)
+
+
+def _of_rows(layer: Any) -> Tensor:
+    """What an output layer gets, or gives if there is none behind it."""
+    return layer[0] if isinstance(layer, tuple) else layer
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,8 @@ class LinearModel(BaseRanker):
         if found.lost.any():
             lost = [name for name, is_lost in zip(self._names(), found.lost, strict=True) if is_lost]
             warnings.warn(
-                f"no coefficient is learned for {_shortened(lost)}: within each list the numbers differ by no more than "
-                "the rounding of float64 does. Subtract a constant before converting to float64",
+                f"no coefficient is learned for {_shortened(lost)}: within each list the numbers differ by no more "
+                "than the rounding of float64. Subtract a constant before converting to float64",
                 stacklevel=3,
             )
         return found.X, found.scale, found.varies
@@ -335,9 +335,9 @@ class LinearRanker(LinearModel):
         names = self._names()
         involved = [names[i] for i in np.argsort(-parts) if parts[i] > 0.01]
         return (
-            f"the estimate is infinite: a combination of {_shortened(involved)} never contradicts the labels, so the likelihood rises "
-            "for ever along it (separation). The coefficients are where the solver stopped. Set l2 above 0, or leave "
-            "features out"
+            f"the estimate is infinite: a combination of {_shortened(involved)} never contradicts the labels, so the "
+            "likelihood rises for ever along it (separation). The coefficients are where the solver stopped. Set l2 "
+            "above 0, or leave features out"
         )
 
     # What is known about the coefficients

@@ -40,8 +40,8 @@ def scaled_features(X: Any, offsets: IntArray, *, standardise: bool) -> Scaled:
     Rows are first taken relative to the first of their list, which is exact for numbers close to each other: of a
     column such as 1.7e9 + age all digits of age are left.
     """
-    make = _centred_sparse if issparse(X) else _centred_dense
-    centred, variance, differs, varies = make(X, offsets)
+    centred: Any
+    centred, variance, differs, varies = (_centred_sparse if issparse(X) else _centred_dense)(X, offsets)
     scale = np.sqrt(np.where(varies & standardise, variance, 1.0))
     factor = np.where(varies, 1.0 / scale, 0.0)
     X = csr_array(centred.multiply(factor[None, :])) if issparse(X) else centred * factor
@@ -55,7 +55,8 @@ def _centred_dense(X: Floats, offsets: IntArray) -> tuple[Floats, Floats, Bools,
     shifted = X - np.repeat(X[starts], sizes, axis=0)
     spread, largest = (np.maximum.reduceat(np.abs(part), starts, axis=0) for part in (shifted, X))
     shifted -= np.repeat(np.add.reduceat(shifted, starts, axis=0) / sizes[:, None], sizes, axis=0)
-    return shifted, np.square(shifted).mean(axis=0), spread.any(axis=0), (spread > _ROUNDING * largest).any(axis=0)
+    differs, varies = (np.asarray(found.any(axis=0)) for found in (spread > 0.0, spread > _ROUNDING * largest))
+    return shifted, np.square(shifted).mean(axis=0), differs, varies
 
 
 def _centred_sparse(X: Any, offsets: IntArray) -> tuple[Any, Floats, Bools, Bools]:
