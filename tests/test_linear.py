@@ -123,7 +123,7 @@ def test_features_are_scaled_within_lists(standardise: bool, rng: np.random.Gene
     offsets = np.array([0, 3, 3, 10])
     X = rng.standard_normal((10, 4)) * [1.0, 100.0, 1.0, 1.0] + 7.0
     X[:, 2] = np.repeat([1.0, 2.0], [3, 7])
-    found = scaled_features(X, offsets, standardise=standardise)
+    found = scaled_features(X, offsets, np.ones(3), standardise=standardise)
     expected = X.copy()
     for rows in (slice(0, 3), slice(3, 10)):
         expected[rows] -= expected[rows].mean(axis=0)
@@ -136,7 +136,10 @@ def test_features_are_scaled_within_lists(standardise: bool, rng: np.random.Gene
     # Sparse: centred in the lists that store all of a column, else as it is; the same spread.
     X[rng.random(X.shape) < 0.3] = 0.0
     X[3:, 3] = np.arange(1.0, 8.0)
-    dense, sparse = (scaled_features(kind(X), offsets, standardise=standardise) for kind in (np.asarray, csr_array))
+    weights = np.array([2.0, 1.0, 0.5])
+    dense, sparse = (
+        scaled_features(kind(X), offsets, weights, standardise=standardise) for kind in (np.asarray, csr_array)
+    )
     np.testing.assert_allclose(sparse.scale, dense.scale)
     assert (sparse.varies == dense.varies).all()
     for rows in (slice(0, 3), slice(3, 10)):
@@ -435,7 +438,7 @@ def penalty_gradient(model: LinearRanker, data: RankingData, scale: Any) -> Any:
 
 @pytest.mark.parametrize("standardise", [True, False])
 def test_ridge(standardise: bool, data: RankingData) -> None:
-    scale = scaled_features(data.X, data.offsets, standardise=standardise).scale
+    scale = scaled_features(data.X, data.offsets, np.ones(len(data)), standardise=standardise).scale
     model = LinearRanker(l2=20.0, standardise=standardise).fit(data)
     np.testing.assert_allclose(penalty_gradient(model, data, scale), 20.0 * model.coef_ * scale, atol=1e-7)
     plain = LinearRanker().fit(data)
@@ -447,7 +450,7 @@ def test_ridge(standardise: bool, data: RankingData) -> None:
 @pytest.mark.parametrize("l2", [0.0, 5.0])
 def test_lasso(l1: float, l2: float, data: RankingData) -> None:
     """The conditions of the optimum: |gradient| <= l1 where the coefficient is 0, = l1 where it is not."""
-    scale = scaled_features(data.X, data.offsets, standardise=True).scale
+    scale = scaled_features(data.X, data.offsets, np.ones(len(data)), standardise=True).scale
     model = LinearRanker(l1=l1, l2=l2).fit(data)
     b = model.coef_ * scale
     slope = penalty_gradient(model, data, scale) - l2 * b

@@ -92,7 +92,7 @@ class LinearModel(BaseRanker):
 
     def _scaled(self, rows: ListedRows) -> tuple[Any, Floats, npt.NDArray[np.bool_]]:
         """Features as the solvers take them, their scales, and which of them vary within lists."""
-        found = scaled_features(rows.X, rows.offsets, standardise=self.standardise)
+        found = scaled_features(rows.X, rows.offsets, rows.weights, standardise=self.standardise)
         if found.lost.any():
             lost = [name for name, is_lost in zip(self._names(), found.lost, strict=True) if is_lost]
             warnings.warn(

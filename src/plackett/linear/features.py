@@ -34,35 +34,39 @@ class Scaled:
     lost: Bools
 
 
-def scaled_features(X: Any, offsets: IntArray, *, standardise: bool) -> Scaled:
-    """X, centred and scaled. A sparse X stays sparse: zeros that are not stored stay zero, which gives the same order.
+def scaled_features(X: Any, offsets: IntArray, weights: Floats, *, standardise: bool) -> Scaled:
+    """X, centred and scaled; lists count by their weights, so that one of weight 2 is a list seen twice.
+
+    A sparse X stays sparse: zeros that are not stored stay zero, which gives the same order.
 
     Rows are first taken relative to the first of their list, which is exact for numbers close to each other: of a
     column such as 1.7e9 + age all digits of age are left.
     """
     centred: Any
-    centred, variance, differs, varies = (_centred_sparse if issparse(X) else _centred_dense)(X, offsets)
+    centred, variance, differs, varies = (_centred_sparse if issparse(X) else _centred_dense)(X, offsets, weights)
     scale = np.sqrt(np.where(varies & standardise, variance, 1.0))
     factor = np.where(varies, 1.0 / scale, 0.0)
     X = csr_array(centred.multiply(factor[None, :])) if issparse(X) else centred * factor
     return Scaled(X, scale, varies, differs & ~varies)
 
 
-def _centred_dense(X: Floats, offsets: IntArray) -> tuple[Floats, Floats, Bools, Bools]:
+def _centred_dense(X: Floats, offsets: IntArray, weights: Floats) -> tuple[Floats, Floats, Bools, Bools]:
     """X centred within lists; of columns the variance there, whether they differ at all and by more than rounding."""
     filled = np.diff(offsets) > 0
     starts, sizes = offsets[:-1][filled], np.diff(offsets)[filled]
     shifted = X - np.repeat(X[starts], sizes, axis=0)
     spread, largest = (np.maximum.reduceat(np.abs(part), starts, axis=0) for part in (shifted, X))
     shifted -= np.repeat(np.add.reduceat(shifted, starts, axis=0) / sizes[:, None], sizes, axis=0)
+    spread *= weights[filled, None] > 0.0
     differs, varies = (np.asarray(found.any(axis=0)) for found in (spread > 0.0, spread > _ROUNDING * largest))
-    return shifted, np.square(shifted).mean(axis=0), differs, varies
+    of_row = np.repeat(weights, np.diff(offsets))
+    return shifted, of_row @ np.square(shifted) / of_row.sum(), differs, varies
 
 
-def _centred_sparse(X: Any, offsets: IntArray) -> tuple[Any, Floats, Bools, Bools]:
+def _centred_sparse(X: Any, offsets: IntArray, weights: Floats) -> tuple[Any, Floats, Bools, Bools]:
     """The same for CSR; a column is centred in the lists that store it for all their items."""
     columns = csc_array(X)
-    rows, width = X.shape
+    width = X.shape[1]
     column = np.repeat(np.arange(width), np.diff(columns.indptr))
     of_list = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[columns.indices]
     # The entries of a list in a column follow each other.
@@ -77,12 +81,14 @@ def _centred_sparse(X: Any, offsets: IntArray) -> tuple[Any, Floats, Bools, Bool
     mean = (np.add.reduceat(shifted, starts) - absent * first) / items
     squares = np.add.reduceat(np.square(shifted), starts) + absent * np.square(first) - items * np.square(mean)
     spread, largest = (np.maximum.reduceat(np.abs(part), starts) for part in (shifted, columns.data))
-    spread = np.where(absent > 0, largest, spread)
+    weight = weights[of_list[starts]]
+    spread = np.where(absent > 0, largest, spread) * (weight > 0.0)
     centred = np.where(np.repeat(absent == 0, count), shifted - np.repeat(mean, count), columns.data)
     differs, varies = (
         np.bincount(column[starts], found, width) > 0 for found in (spread > 0.0, spread > _ROUNDING * largest)
     )
-    variance = np.maximum(np.bincount(column[starts], squares, width), 0.0) / rows
+    total = float(weights @ np.diff(offsets))
+    variance = np.maximum(np.bincount(column[starts], weight * squares, width), 0.0) / total
     return csc_array((centred, columns.indices, columns.indptr), X.shape).tocsr(), variance, differs, varies
 
 
