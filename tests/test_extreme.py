@@ -1,5 +1,6 @@
 """ExtremeClassifier: steps against dense losses by hand, predictions, the scikit-learn contract, models on disk."""
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from plackett import ExtremeClassifier, NeuralRanker, losses
-from plackett.data import Ballots, MultilabelData, load_rankings_csv, make_multilabel
+from plackett.data import Ballots, MultilabelData, describe, dump_xmc, load_rankings_csv, make_multilabel
 from plackett.errors import DataError
 from plackett.estimators import extreme, load_model, make_model
 from plackett.losses import LOSSES
@@ -484,6 +485,11 @@ def test_stored_zeros_are_no_labels(data: MultilabelData) -> None:
     top = found.predict_top(data.X, 5)[0]
     assert found.score(data.X, Y) == pytest.approx(multilabel_ndcg(found.predict_top(data.X, 10)[0], Y, k=10))
     assert multilabel_precision(top, Y) == multilabel_precision(top, without)
+    assert describe(MultilabelData(data.X, Y)).facts == describe(MultilabelData(data.X, without)).facts
+    files = io.BytesIO(), io.BytesIO()
+    for labels, file in zip((Y, without), files, strict=True):
+        dump_xmc(MultilabelData(data.X, labels), file)
+    assert files[0].getvalue() == files[1].getvalue()
     assert len(Y.data) == len(data.Y.data)  # the caller's is left as it was
 
 

@@ -34,6 +34,15 @@ def _check_length(name: str, values: Any, rows: int, what: str) -> None:
         raise ValueError(f"{name} must hold one value for each of the {rows} {what}, got {len(values)}")
 
 
+def without_zeros(Y: Any) -> Any:
+    """Labels of rows, CSR, without stored zeros, which are none."""
+    if Y.data.all():
+        return Y
+    kept = Y.copy()
+    kept.eliminate_zeros()
+    return kept
+
+
 def rows_of_lists(offsets: IntArray, lists: IntArray) -> IntArray:
     """The rows of the given lists, list after list."""
     sizes = np.diff(offsets)[lists]

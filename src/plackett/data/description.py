@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from plackett.data.containers import Ballots, MultilabelData, RankingData
+from plackett.data.containers import Ballots, MultilabelData, RankingData, without_zeros
 from plackett.lists import IntArray
 
 Bars = list[tuple[str, int]]
@@ -103,23 +103,24 @@ def _(data: RankingData) -> Description:
 
 @describe.register
 def _(data: MultilabelData) -> Description:
-    labels, features = np.diff(data.Y.indptr), np.diff(data.X.indptr)
-    given = np.sort(np.unique(data.Y.indices, return_counts=True)[1])[::-1]
-    unused, top = data.Y.shape[1] - len(given), max(1, data.Y.shape[1] // 10)
+    Y = without_zeros(data.Y)
+    labels, features = np.diff(Y.indptr), np.diff(data.X.indptr)
+    given = np.sort(np.unique(Y.indices, return_counts=True)[1])[::-1]
+    unused, top = Y.shape[1] - len(given), max(1, Y.shape[1] // 10)
     histograms = {"labels in a row": _count(labels), "rows with a label": _count(given, unused)}
-    if len(np.unique(data.Y.data)) > 1:
-        histograms["grades"] = _count(data.Y.data)
+    if len(np.unique(Y.data)) > 1:
+        histograms["grades"] = _count(Y.data)
     return Description(
         facts={
             "rows": len(data),
             "features": data.X.shape[1],
-            "labels": data.Y.shape[1],
+            "labels": Y.shape[1],
             "features in a row": _spread(features),
             "labels in a row": _spread(labels),
             "rows without labels": _share((labels == 0).sum(), len(data)),
             "rows without features": _share((features == 0).sum(), len(data)),
-            "labels that no row has": _share(unused, data.Y.shape[1]),
-            "labels given that are among the most frequent tenth": _share(given[:top].sum(), data.Y.nnz),
+            "labels that no row has": _share(unused, Y.shape[1]),
+            "labels given that are among the most frequent tenth": _share(given[:top].sum(), Y.nnz),
         },
         histograms=histograms,
     )

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from plackett.arguments import check_kind
 from plackett.data import kernels, sparse_text
 from plackett.data.cache import Arrays, cached
-from plackett.data.containers import MultilabelData
+from plackett.data.containers import MultilabelData, without_zeros
 from plackett.data.files import Source, open_source, open_target, source_name
 from plackett.data.letor import check_choice, check_float, number_texts
 from plackett.data.sparse_text import Bytes, Piece, Unsorted, line_start, scratch
@@ -137,7 +137,7 @@ def parse_piece(
 def dump_xmc(data: MultilabelData, target: Source) -> None:
     """Write rows that `load_xmc` reads back exactly. The format knows no grades: stored values of Y must be 1."""
     check_kind("data", data, MultilabelData)
-    X, Y = (_sorted(csr_array(matrix)) for matrix in (data.X, data.Y))
+    X, Y = _sorted(csr_array(data.X)), without_zeros(_sorted(csr_array(data.Y)))
     if np.isinf(X.data).any():
         raise ValueError("X must be finite or NaN to be written as text")
     if not (Y.data == 1).all():

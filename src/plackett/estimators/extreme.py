@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, issparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from plackett.arguments import as_array, as_csr, as_numbers, check_exact, check_same_index
-from plackett.data.containers import Ballots, MultilabelData, RankingData
+from plackett.data.containers import Ballots, MultilabelData, RankingData, without_zeros
 from plackett.estimators.base import as_rows
 from plackett.estimators.neural_base import NeuralEstimator, check_objective_options, import_torch
 from plackett.estimators.saved import check_folder, field
@@ -518,11 +518,8 @@ def is_sparse(X: Any) -> bool:
 def labels_of(Y: Any, rows: int) -> csr_array:
     """Grades of the labels above the lowest tier of each row, columns ascending."""
     if is_sparse(Y):
-        matrix = as_csr("Y", Y)
+        matrix = without_zeros(as_csr("Y", Y))
         check_exact("Y", matrix.data)
-        if not matrix.data.all():
-            matrix = matrix.copy()
-            matrix.eliminate_zeros()
     else:
         dense = as_array("Y", Y)
         if dense.dtype.kind not in "biuf":
