@@ -164,6 +164,98 @@ def test_early_stopping_keeps_the_best_round(data: RankingData, other: RankingDa
     assert model.score(other.X, other.y, qid=other.qid) == pytest.approx(max(history), abs=1e-12)
 
 
+def assert_one_model(model: BoostedRanker, X: Any, folder: Path) -> None:
+    """predict, LightGBM's own prediction, the sum of SHAP values and the model on disk agree."""
+    model.save(folder)
+    plain = lgb.Booster(model_file=folder / "model.txt")
+    scores = model.predict(X)
+    assert (model.booster_.predict(X) == scores).all()
+    assert (plain.predict(X) == scores).all()
+    assert (BoostedRanker.load(folder).predict(X) == scores).all()
+    for booster in (model.booster_, plain):
+        np.testing.assert_allclose(booster.predict(X, pred_contrib=True).sum(axis=1), scores, atol=1e-12)
+
+
+STOPPED: dict[str, Any] = {**SETTINGS, "n_estimators": 200, "learning_rate": 0.5, "early_stopping_rounds": 5}
+
+
+@pytest.mark.parametrize("name", ["partition", "mart", "lambdamart", "listmle"])
+def test_early_stopping_leaves_no_later_rounds(
+    name: str, data: RankingData, other: RankingData, tmp_path: Path
+) -> None:
+    model = BoostedRanker(name, **STOPPED).fit(data, eval_set=other)
+    assert len(model.evals_result_["valid"]["ndcg@10"]) == model.best_iteration_ + 5
+    assert model.booster_.current_iteration() == model.best_iteration_
+    assert len(list(model.staged_predict(other.X[:3]))) == model.best_iteration_
+    assert_one_model(model, other.X, tmp_path / "model")
+
+
+def test_early_stopping_by_a_callback_keeps_the_best_round(
+    data: RankingData, other: RankingData, tmp_path: Path
+) -> None:
+    model = BoostedRanker(**{**STOPPED, "early_stopping_rounds": None})
+    model.fit(data, eval_set=other, callbacks=[lgb.early_stopping(5, verbose=False)])
+    expected = BoostedRanker(**STOPPED).fit(data, eval_set=other)
+    assert model.best_iteration_ == expected.best_iteration_ == model.booster_.current_iteration()
+    assert (model.predict(other.X) == expected.predict(other.X)).all()
+    assert_one_model(model, other.X, tmp_path / "model")
+
+
+def test_early_stopping_with_a_checkpoint(data: RankingData, other: RankingData, tmp_path: Path) -> None:
+    """Cut short, resumed, and called once more when it is done."""
+    keep: dict[str, Any] = {"eval_set": other, "checkpoint_every": 4}
+    whole = BoostedRanker(**STOPPED).fit(data, **keep, checkpoint=tmp_path / "whole")
+    BoostedRanker(**{**STOPPED, "n_estimators": 4}).fit(data, **keep, checkpoint=tmp_path / "part")
+    for _ in range(2):
+        resumed = BoostedRanker(**STOPPED).fit(data, **keep, checkpoint=tmp_path / "part")
+        assert resumed.booster_.current_iteration() == resumed.best_iteration_ == whole.best_iteration_
+        assert (resumed.predict(other.X) == whole.predict(other.X)).all()
+        assert_one_model(resumed, other.X, tmp_path / "model")
+
+
+def test_models_that_hold_rounds_beyond_the_best(data: RankingData, other: RankingData, tmp_path: Path) -> None:
+    """Earlier versions saved all rounds, and the number of the best beside them."""
+    model = BoostedRanker(**SETTINGS).fit(data, eval_set=other)
+    model.save(tmp_path / "model")
+    path = tmp_path / "model" / "plackett.json"
+    description = json.loads(path.read_text())
+    description["parameters"]["early_stopping_rounds"] = 3
+    description["state"]["best_iteration"] = 5
+    del description["state"]["initial_iterations"]
+    path.write_text(json.dumps(description))
+    loaded = BoostedRanker.load(tmp_path / "model")
+    assert (loaded.predict(other.X) == model.predict(other.X, num_iteration=5)).all()
+    assert (loaded.initial_iterations_, loaded.best_iteration_, loaded.booster_.current_iteration()) == (0, 5, 5)
+    assert_one_model(loaded, other.X, tmp_path / "again")
+
+
+@pytest.mark.parametrize("name", ["partition", "lambdamart"])
+def test_a_continued_model_stops_after_its_first_rounds(
+    name: str, data: RankingData, other: RankingData, tmp_path: Path
+) -> None:
+    first = BoostedRanker(name, **{**SETTINGS, "n_estimators": 12}).fit(data)
+    model = BoostedRanker(name, **STOPPED).fit(data, eval_set=other, init_model=first)
+    history = model.evals_result_["valid"]["ndcg@10"]
+    assert model.initial_iterations_ == 12
+    assert model.best_iteration_ == 12 + int(np.argmax(history)) + 1 == model.booster_.current_iteration()
+    assert model.score(other.X, other.y, qid=other.qid) == pytest.approx(max(history), abs=1e-12)
+    assert_one_model(model, other.X, tmp_path / "model")
+    all_rounds = BoostedRanker(name, **{**SETTINGS, "n_estimators": 9}).fit(data, eval_set=other, init_model=first)
+    best = all_rounds.predict(other.X, num_iteration=all_rounds.best_iteration_)
+    expected = max(all_rounds.evals_result_["valid"]["ndcg@10"])
+    assert ndcg(best, other.y, k=10, offsets=other.offsets) == pytest.approx(expected, abs=1e-12)
+
+
+def test_continuing_from_the_best_rounds_of_lightgbm(data: RankingData) -> None:
+    """LightGBM predicts with the best rounds of a model that it stopped early: they are what is continued."""
+    first = BoostedRanker(**{**SETTINGS, "n_estimators": 6}).fit(data)
+    best = BoostedRanker(**{**SETTINGS, "n_estimators": 4}).fit(data)
+    first.booster_.best_iteration = 4
+    models = [BoostedRanker(**SETTINGS).fit(data, init_model=start) for start in (first.booster_, best)]
+    assert models[0].booster_.num_trees() == models[1].booster_.num_trees() == 12
+    assert (models[0].predict(data.X) == models[1].predict(data.X)).all()
+
+
 def test_rows_in_any_order(data: RankingData, rng: np.random.Generator) -> None:
     order = rng.permutation(len(data.y))
     shuffled = BoostedRanker(**SETTINGS).fit(data.X[order], data.y[order], qid=data.qid[order])
@@ -392,6 +484,8 @@ def test_a_checkpoint_of_another_training_is_refused(data: RankingData, other: R
         BoostedRanker(**SETTINGS).fit(other, checkpoint=path)
     with pytest.raises(DataError, match="of another training"):
         BoostedRanker(**{**SETTINGS, "num_leaves": 5}).fit(data, checkpoint=path)
+    with pytest.raises(DataError, match="of another training"):
+        BoostedRanker(**SETTINGS).fit(data, checkpoint=path, init_model=BoostedRanker(**SETTINGS).fit(data))
     content = path.read_bytes()
     for size in (0, 10, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:size])

@@ -244,7 +244,8 @@ def test_the_trees_are_those_of_one_machine(data: RankingData, valid: RankingDat
         eval_set=[(parts["X"], parts["y"], parts["qid"]), data],
     )
     np.testing.assert_allclose(together.predict(data.X), alone.predict(data.X), atol=1e-9)
-    assert together.best_iteration_ == alone.best_iteration_
+    assert together.best_iteration_ == alone.best_iteration_ == together.booster_.current_iteration()
+    np.testing.assert_allclose(together.booster_.predict(data.X, raw_score=True), together.predict(data.X))
     for name in ("valid_0", "valid_1"):
         for metric in ("ndcg@5", "map"):
             np.testing.assert_allclose(together.evals_result_[name][metric], alone.evals_result_[name][metric])

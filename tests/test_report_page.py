@@ -265,6 +265,10 @@ def test_page_of_boosted_trees(lists: dict[str, Any], boosted: BoostedRanker, tm
     curve = block(page, "Training", LinePlot)
     assert [(s.name, list(s.y)) for s in curve.series] == [("valid", boosted.evals_result_["valid"]["ndcg@10"])]
     assert curve.x.reference == (boosted.best_iteration_, "best")
+    model = BoostedRanker(n_estimators=3, num_leaves=4, random_state=0, n_jobs=1, progress=False)
+    model.fit(lists["train"], eval_set=lists["valid"], init_model=boosted)
+    first = boosted.booster_.current_iteration() + 1
+    assert list(block(page_of(model, lists), "Training", LinePlot).series[0].x) == [first, first + 1, first + 2]
     importances = block(page, "Feature importances", ItemPlot)
     assert importances.items[0] == f"feature {np.argmax(boosted.feature_importances_)}"
     np.testing.assert_array_equal(importances.series[0].y, np.sort(boosted.feature_importances_)[::-1])

@@ -49,6 +49,13 @@ def read_booster(text: str, file: str) -> Any:
         raise DataError(f"LightGBM refuses the model: {error}", file=file) from error
 
 
+def first_rounds(booster: Any, rounds: int) -> Any:
+    """The model of the first rounds alone; the booster itself if it has no others."""
+    if rounds >= booster.current_iteration():
+        return booster
+    return import_lightgbm().Booster(model_str=booster.model_to_string(num_iteration=rounds))
+
+
 @dataclass
 class LabelledRows:
     """Rows of lists one after the other, with labels; `weights` one per list."""
@@ -105,10 +112,15 @@ class Settings:
 
 @dataclass
 class Trained:
-    """The model and how it went: history[set][metric] holds a value a round; best_round counts from 1."""
+    """The model and how it went.
+
+    history[set][metric] holds one value per round of this training. `initial_rounds` came with the model that was
+    continued; `best_round` counts them too, from 1. After early stopping the model has no rounds beyond the best.
+    """
 
     booster: Any
     history: dict[str, dict[str, list[float]]]
+    initial_rounds: int
     best_round: int | None
 
 
@@ -180,7 +192,8 @@ class Boosting:
             rows.name: {metric: [] for metric in settings.metrics} for rows in evaluation
         }
         self._metrics = {metric: get_metric(metric) for metric in settings.metrics}
-        self._best: tuple[float, int] | None = None
+        self._best: tuple[float, int] | None = None  # the first metric of the first set, and the round of this training
+        self._keeps_best = settings.stopping_rounds is not None  # or a callback stops the training
         self._params = dict(settings.params)
 
     def _common_start(self, train: LabelledRows) -> float:
@@ -207,6 +220,7 @@ class Boosting:
     def run(self, init_model: Any = None, checkpoint: Checkpoint | None = None) -> Trained:
         settings = self._settings
         done, booster = 0, init_model
+        initial = 0 if init_model is None else init_model.current_iteration()
         if init_model is not None:
             self._begin_from(init_model)
         if checkpoint is not None and (state := checkpoint.load()) is not None:
@@ -222,9 +236,10 @@ class Boosting:
                     checkpoint.save(done, booster.model_to_string(num_iteration=-1), scores, self._history, self._best)
                 if ended:
                     break
-        if self._best is None and settings.stopping_rounds is None:
-            return Trained(booster, self._history, None)
-        return Trained(booster, self._history, None if self._best is None else self._best[1])
+        best = None if self._best is None else initial + self._best[1]
+        if self._keeps_best and best is not None:
+            booster = first_rounds(booster, best)
+        return Trained(booster, self._history, initial, best)
 
     def _restore(self, state: State, file: str) -> None:
         """Scores and history of a checkpoint. Compiled code relies on the number of scores."""
@@ -301,7 +316,7 @@ class Boosting:
                 try:
                     callback(self._environment(booster, number, results))
                 except self._lightgbm.callback.EarlyStopException as stop:
-                    self._best = (0.0, stop.best_iteration + 1)
+                    self._best, self._keeps_best = (0.0, stop.best_iteration + 1), True
                     return True
         return self._should_stop(number + 1)
 

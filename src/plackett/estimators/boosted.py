@@ -31,6 +31,7 @@ from plackett.boosted.training import (
     LabelledRows,
     Machine,
     Settings,
+    first_rounds,
     has_no_tree,
     import_lightgbm,
     read_booster,
@@ -73,8 +74,12 @@ class BoostedRanker(BaseRanker):
         progress: show a bar on a terminal.
 
     Attributes:
-        booster_: the LightGBM model; evals_result_: a value a round for every evaluation set and metric;
-        best_iteration_: the round that was best on the first of them; feature_importances_.
+        booster_: the LightGBM model; after early stopping it ends with the best round.
+        evals_result_: for every evaluation set and metric one value per round of this fit, also after the best.
+        best_iteration_: the round that was best by the first metric of the first evaluation set, or None. It counts
+            rounds of `booster_`, those of `init_model` included, as `num_iteration` of `predict` does.
+        initial_iterations_: the rounds that `init_model` had.
+        feature_importances_: the share of each feature in the gain of all splits.
     """
 
     defaults_with_validation: ClassVar[dict[str, Any]] = {"n_estimators": 1000, "early_stopping_rounds": 50}
@@ -199,13 +204,14 @@ class BoostedRanker(BaseRanker):
         """
         check_objective(self.objective)
         self._check_kinds()
+        initial = _booster_of(init_model)
         if client is not None or is_spread(X):
             from plackett.cluster.boosted import fit_on_workers
 
             if callbacks or checkpoint is not None:
                 raise ValueError("callbacks and checkpoint must not be given on Dask: continue a model by init_model")
             data = {"X": X, "y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
-            fitted = fit_on_workers(self, client, data, list(self._evaluation_sets(eval_set)), _booster_of(init_model))
+            fitted = fit_on_workers(self, client, data, list(self._evaluation_sets(eval_set)), initial)
             for name, value in fitted.items():
                 setattr(self, name, value)
         else:
@@ -213,8 +219,8 @@ class BoostedRanker(BaseRanker):
             evaluation = [_labelled(part, set_name) for set_name, part in self._evaluation_rows(eval_set)]
             state = None
             if checkpoint is not None:
-                state = Checkpoint(checkpoint, checkpoint_every, self._fingerprint(train, evaluation))
-            self._grow(train, evaluation, _booster_of(init_model), Machine(), callbacks, state)
+                state = Checkpoint(checkpoint, checkpoint_every, self._fingerprint(train, evaluation, initial))
+            self._grow(train, evaluation, initial, Machine(), callbacks, state)
         if has_no_tree(self.booster_):
             warnings.warn(
                 "no tree could be grown: lists without a preference, or too few rows for min_child_samples",
@@ -271,6 +277,7 @@ class BoostedRanker(BaseRanker):
         self.booster_ = trained.booster
         self.evals_result_ = trained.history
         self.best_iteration_ = trained.best_round
+        self.initial_iterations_ = trained.initial_rounds
 
     def _options(self, name: str, seed: int, machine: Machine) -> dict[str, Any]:
         """Options of the objective: those that were set, in so far as it knows them."""
@@ -343,13 +350,15 @@ class BoostedRanker(BaseRanker):
         classes = predictions.reshape(len(self.gains_), -1).T if predictions.ndim == 1 else predictions
         return np.asarray(classes @ np.array(self.gains_))
 
-    def _fingerprint(self, train: LabelledRows, evaluation: Sequence[LabelledRows]) -> str:
+    def _fingerprint(self, train: LabelledRows, evaluation: Sequence[LabelledRows], init_model: Any) -> str:
         parts: list[Any] = [{k: str(v) for k, v in self.get_params().items() if k not in ("n_estimators", "progress")}]
         for rows in (train, *evaluation):
             X = rows.X.to_numpy() if hasattr(rows.X, "iloc") else rows.X
             dense = isinstance(X, np.ndarray) and X.dtype != object
             parts += [X] if dense or hasattr(X, "indptr") else [str(X.tolist())]
             parts += [rows.labels, rows.offsets, rows.weights]
+        if init_model is not None:
+            parts.append(init_model.model_to_string(num_iteration=-1))
         return fingerprint(parts)
 
     # Using the model
@@ -361,7 +370,7 @@ class BoostedRanker(BaseRanker):
     def predict(self, X: Any, *, contributions: bool = False, num_iteration: int | None = None) -> Any:
         """The scores of rows; with `contributions` what each feature adds to them (SHAP values), the constant last.
 
-        `num_iteration` trees are used; None: up to the best round if there was early stopping, else all. Of a Dask
+        The first `num_iteration` rounds are used; None: all, which after early stopping end with the best. Of a Dask
         array or DataFrame the scores are a Dask array.
         """
         check_is_fitted(self, "booster_")
@@ -369,7 +378,7 @@ class BoostedRanker(BaseRanker):
             predict = partial(self.predict, contributions=contributions, num_iteration=num_iteration)
             return map_rows(predict, X, self.n_features_in_ + 1 if contributions else None)
         features = self._check_predict(X)
-        rounds = self._iterations(num_iteration)
+        rounds = -1 if num_iteration is None else num_iteration
         if contributions:
             if self.gains_ is not None:
                 raise ValueError("contributions are not defined for the objective 'mcrank'")
@@ -380,11 +389,6 @@ class BoostedRanker(BaseRanker):
             return np.asarray(found.toarray() if hasattr(found, "toarray") else found)
         raw = self.gains_ is None
         return self._to_scores(np.asarray(self.booster_.predict(features, num_iteration=rounds, raw_score=raw)))
-
-    def _iterations(self, wanted: int | None) -> int:
-        if wanted is not None:
-            return wanted
-        return self.best_iteration_ if self.best_iteration_ and self.early_stopping_rounds else -1
 
     def staged_predict(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
         """The scores after 1, 2, ... rounds."""
@@ -403,7 +407,7 @@ class BoostedRanker(BaseRanker):
     def feature_importances_(self) -> npt.NDArray[np.float64]:
         """The gain of all splits on each feature, as a share of the sum."""
         check_is_fitted(self, "booster_")
-        gain = np.asarray(self.booster_.feature_importance("gain", iteration=self._iterations(None)), np.float64)
+        gain = np.asarray(self.booster_.feature_importance("gain", iteration=-1), np.float64)
         return gain / gain.sum() if gain.sum() > 0 else gain
 
     def _save_state(self, folder: Path) -> dict[str, Any]:
@@ -414,6 +418,7 @@ class BoostedRanker(BaseRanker):
         return {
             "sha256": hash_of(path),
             "best_iteration": self.best_iteration_,
+            "initial_iterations": self.initial_iterations_,
             "evals_result": measures_to_json(self.evals_result_),
             "gains": self.gains_,
         }
@@ -428,12 +433,17 @@ class BoostedRanker(BaseRanker):
             )
         self.booster_ = read_booster(path.read_bytes().decode(), str(path))
         self.best_iteration_ = field(state, "best_iteration", int, NoneType)
+        self.initial_iterations_ = field({"initial_iterations": 0} | state, "initial_iterations", int)
         self.evals_result_ = measures_from_json(field(state, "evals_result", dict))
         self.gains_ = self._read_gains(field(state, "gains", list, NoneType))
         if self.booster_.num_feature() != self.n_features_in_:
             raise ValueError(f"trees of {self.booster_.num_feature()} features, expected {self.n_features_in_}")
         if self.best_iteration_ is not None and not 0 <= self.best_iteration_ <= self.booster_.current_iteration():
             raise ValueError(f"best_iteration must number one of the rounds, got {self.best_iteration_}")
+        if not 0 <= self.initial_iterations_ <= self.booster_.current_iteration():
+            raise ValueError(f"initial_iterations must be a number of rounds, got {self.initial_iterations_}")
+        if self.early_stopping_rounds and self.best_iteration_:  # older models hold later rounds too
+            self.booster_ = first_rounds(self.booster_, self.best_iteration_)
 
     def _read_gains(self, gains: list[Any] | None) -> list[float] | None:
         """Those of mcrank, one for each class of its trees. Other objectives have one class, and none."""
@@ -456,8 +466,8 @@ def _booster_of(model: Any) -> Any:
         return None
     if isinstance(model, BoostedRanker):
         check_is_fitted(model, "booster_")
-        return model.booster_
     booster = getattr(model, "booster_", model)
     if not hasattr(booster, "num_trees"):
         raise ValueError(f"init_model must be a BoostedRanker or a LightGBM model, got {type(model).__name__}")
-    return booster
+    # LightGBM itself predicts with the best rounds of a model that it stopped early, and would continue from all.
+    return first_rounds(booster, booster.best_iteration) if booster.best_iteration > 0 else booster

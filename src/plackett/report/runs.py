@@ -245,10 +245,11 @@ def _curves(model: Any) -> list[Block]:
                 label = ", ".join(part for part in (name, run) if part)
                 by_metric.setdefault(metric, []).append(Series(label, [row.get(column) for row in rows], epochs))
     else:
+        first = getattr(model, "initial_iterations_", 0) + 1
         for name, metrics in getattr(model, "evals_result_", {}).items():
             for metric, values in metrics.items():
                 if isinstance(values, Sequence):  # one number where training has no rounds
-                    by_metric.setdefault(metric, []).append(Series(name, values))
+                    by_metric.setdefault(metric, []).append(Series(name, values, range(first, first + len(values))))
     best = _best(model)
     axis = Axis(_unit(model), reference=(best, "best") if best else None)
     return [LinePlot(series, axis, Axis(_named(metric))) for metric, series in by_metric.items()]
