@@ -25,6 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from plackett import BoostedRanker
 from plackett.boosted import LOSS_OBJECTIVES, OBJECTIVES, make_objective, objective_names
+from plackett.boosted.parameters import ARGUMENTS, LOCAL, STORED, check_params
 from plackett.boosted.training import _find_leaves, _Tracked
 from plackett.data import Ballots, RankingData, make_graded_lists
 from plackett.errors import DataError
@@ -91,23 +92,97 @@ def test_a_cutoff_leaves_the_hessian_positive(data: RankingData, rng: np.random.
 # Leaves and scores
 
 
-@pytest.mark.parametrize("name", ["partition", "plrank", "mart", "klmart"])
-@pytest.mark.parametrize("bound", [0.0, 0.3])
-def test_leaves_are_newton_steps(name: str, bound: float, data: RankingData) -> None:
+def assert_newton_leaves(model: BoostedRanker, data: RankingData, rates: tuple[float, ...] = (0.5, 0.5, 0.5)) -> None:
     """Each tree's leaves against the derivatives at the scores of the trees before it."""
-    model = BoostedRanker(name, **SETTINGS, reg_lambda=2.0, max_delta_step=bound, learning_rate=0.5).fit(data)
+    name, bound = model.objective, model.max_delta_step
     made = make_objective(name, data.y, data.offsets, **({"random_state": 0} if name == "plrank" else {}))
     start = made.start(data.y, data.offsets)
     scores = np.full(len(data.y), start)
-    for tree in range(3):
+    for tree, rate in enumerate(rates):
         leaf = model.booster_.predict(data.X, start_iteration=tree, num_iteration=1, pred_leaf=True).reshape(-1)
         count = int(leaf.max()) + 1
+        assert count > 1
         slope, bend = made.leaf_derivatives(scores, leaf.astype(np.int32), count)
-        step = -slope / (bend + 2.0)
-        step = 0.5 * (np.clip(step, -bound, bound) if bound else step)
+        step = -np.where(np.abs(slope) > model.reg_alpha, slope - np.sign(slope) * model.reg_alpha, 0.0)
+        step /= bend + model.reg_lambda
+        step = rate * (np.clip(step, -bound, bound) if bound else step)
         found = np.array([model.booster_.get_leaf_output(tree, u) for u in range(count)])
         np.testing.assert_allclose(found - (start if tree == 0 else 0.0), step, atol=1e-12)
         scores = scores + step[leaf]
+
+
+@pytest.mark.parametrize("name", ["partition", "plrank", "mart", "klmart"])
+@pytest.mark.parametrize("options", [{}, {"max_delta_step": 0.3}, {"reg_alpha": 2.0}], ids=str)
+def test_leaves_are_newton_steps(name: str, options: dict[str, Any], data: RankingData) -> None:
+    model = BoostedRanker(name, **SETTINGS, **options, reg_lambda=2.0, learning_rate=0.5).fit(data)
+    assert_newton_leaves(model, data)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"extra_tree": True},
+        {"interaction_constraints": [[0, 1, 2], [3, 4]]},
+        {"cegb_penalty_split": 5e-3},
+        {"boosting_type": "goss"},
+        {"use_quantized_grad": True},
+        {"colsample_bynode": 0.5},
+        {"feature_penalty": [1.0] * 7 + [0.5] * 7},
+        {"min_split_gain": 3.0},
+        {"force_col_wise": True},
+        {"path_smooth": 0.0, "linear_trees": False, "boost": "GBDT"},
+    ],
+    ids=str,
+)
+def test_parameters_that_choose_splits_go_with_newton_leaves(params: dict[str, Any], data: RankingData) -> None:
+    options = {**SETTINGS, "leaves": "newton", "learning_rate": 0.5}
+    model = BoostedRanker(**options, lightgbm_params=params).fit(data)
+    assert_newton_leaves(model, data)
+    plain = BoostedRanker(**options).fit(data)
+    changes_nothing = set(params) & {"force_col_wise", "path_smooth"}
+    assert (model.predict(data.X) == plain.predict(data.X)).all() == bool(changes_nothing)
+
+
+@pytest.mark.parametrize(
+    ("options", "ruler"),
+    [
+        ({"lightgbm_params": {"boosting_type": "dart"}}, "boosting='dart'"),
+        ({"lightgbm_params": {"boost": "DART"}}, "boosting='DART'"),
+        ({"lightgbm_params": {"linear_trees": True}}, "linear_tree"),
+        ({"lightgbm_params": {"path_smooth": 3.0}}, "path_smooth"),
+        ({"monotone_constraints": [1] + [0] * 13}, "monotone_constraints"),
+    ],
+    ids=str,
+)
+def test_what_rules_the_leaves(options: dict[str, Any], ruler: str, data: RankingData) -> None:
+    with pytest.raises(ValueError, match=f"leaves='newton' does not go with {ruler}"):
+        BoostedRanker(**SETTINGS, **options, leaves="newton").fit(data)
+    with pytest.warns(UserWarning, match=f"leaves hold LightGBM's values, which {ruler} needs"):
+        chosen = BoostedRanker(**SETTINGS, **options).fit(data)
+    expected = BoostedRanker(**SETTINGS, **options, leaves="lightgbm").fit(data)
+    assert (chosen.predict(data.X) == expected.predict(data.X)).all()
+
+
+def test_a_random_forest_takes_objectives_of_lightgbm(data: RankingData) -> None:
+    forest = {**SETTINGS, "subsample": 0.5, "lightgbm_params": {"boost": "random_forest"}}
+    model = BoostedRanker("lambdamart", **forest).fit(data)
+    assert "average_output" in model.booster_.model_to_string()
+    with pytest.raises(ValueError, match="LightGBM refuses"):
+        BoostedRanker(**forest, leaves="lightgbm").fit(data)
+
+
+@pytest.mark.parametrize("params", [{"boosting": "dart", "drop_rate": 0.9, "skip_drop": 0.0}, {"linear_tree": True}])
+def test_scores_of_training_are_those_of_the_model(params: dict[str, Any], data: RankingData) -> None:
+    """Least squares on grades begins with their mean, unless trees cannot hold it."""
+    cached: list[Any] = []
+
+    def keep(predictions: Any, _: Any) -> tuple[str, float, bool]:
+        cached.append(predictions.copy())
+        return "kept", 0.0, True
+
+    model = BoostedRanker("mart", **SETTINGS, leaves="lightgbm", lightgbm_params=params)
+    model.fit(data, callbacks=[lambda env: env.model.eval_train(keep)])
+    np.testing.assert_allclose(model.predict(data.X), cached[-1], atol=1e-9)
 
 
 def test_newton_leaves_raise_the_likelihood(data: RankingData) -> None:
@@ -359,8 +434,11 @@ def test_monotone_constraints(data: RankingData) -> None:
     grid = np.tile(data.X[:1], (50, 1))
     grid[:, 0] = np.linspace(data.X[:, 0].min(), data.X[:, 0].max(), 50)
     assert (np.diff(model.predict(grid)) >= 0).all()
-    with pytest.raises(ValueError, match="monotone_constraints need leaves='lightgbm'"):
-        BoostedRanker(**SETTINGS, monotone_constraints=constraints).fit(data)
+    for bad in ([1], [2] + [0] * 13, ["1"] + [0] * 13, ["0 machines=127.0.0.1:1"] * 14):
+        with pytest.raises(ValueError, match="monotone_constraints must hold -1, 0 or 1 for each of 14 features"):
+            BoostedRanker(**SETTINGS, monotone_constraints=bad).fit(data)
+    free = BoostedRanker(**SETTINGS, leaves="newton", monotone_constraints=[0] * 14).fit(data)
+    assert (free.predict(data.X) == BoostedRanker(**SETTINGS).fit(data).predict(data.X)).all()
 
 
 def test_callbacks_of_lightgbm(data: RankingData, other: RankingData) -> None:
@@ -375,11 +453,118 @@ def test_callbacks_of_lightgbm(data: RankingData, other: RankingData) -> None:
     assert stopped.booster_.num_trees() < 100
 
 
+def test_callbacks_set_parameters_by_any_name(data: RankingData) -> None:
+    rates = lgb.reset_parameter(eta=[0.5, 0.25, 0.125] + [0.1] * 5)
+    model = BoostedRanker(**SETTINGS).fit(data, callbacks=[rates])
+    assert_newton_leaves(model, data, (0.5, 0.25, 0.125))
+
+
 def test_dart(data: RankingData) -> None:
-    model = BoostedRanker(**SETTINGS, lightgbm_params={"boosting": "dart"}).fit(data)
-    assert model.score(data.X, data.y, qid=data.qid) > 0.4
-    with pytest.raises(ValueError, match="does not go with boosting='dart'"):
-        BoostedRanker(**SETTINGS, leaves="newton", lightgbm_params={"boosting": "dart"}).fit(data)
+    options = {**SETTINGS, "leaves": "lightgbm", "lightgbm_params": {"boosting": "dart"}}
+    assert BoostedRanker(**options).fit(data).score(data.X, data.y, qid=data.qid) > 0.4
+    with pytest.raises(ValueError, match="early_stopping_rounds must be None with boosting='dart'"):
+        BoostedRanker(**options, early_stopping_rounds=3).fit(data, eval_set=data)
+
+
+# Parameters of LightGBM
+
+
+def all_names() -> dict[str, list[str]]:
+    return dict(lgb.basic._ConfigAliases._get_all_param_aliases())
+
+
+def test_every_parameter_of_lightgbm_has_its_place(data: RankingData) -> None:
+    table = all_names()
+    assert set(ARGUMENTS) | STORED | LOCAL <= set(table) | {"bagging_by_query"}  # which is new in LightGBM 4.6
+    assert len(ARGUMENTS) + len(STORED) + len(LOCAL) == len(set(ARGUMENTS) | STORED | LOCAL)
+    known = BoostedRanker().get_params()
+    for main, names in table.items():
+        for name in names:
+            if main in ARGUMENTS:
+                assert ARGUMENTS[main] in known
+                message = f"lightgbm_params must not hold '{name}', which the argument {ARGUMENTS[main]} sets"
+            elif main in STORED | LOCAL:
+                assert check_params({name: 1}) == {main: 1}
+                continue
+            else:
+                message = f"lightgbm_params must not hold '{name}'"
+            with pytest.raises(ValueError, match=message):
+                BoostedRanker(**SETTINGS, lightgbm_params={name: 1}).fit(data)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"max_bins_": 7}, "must hold parameters of LightGBM, got 'max_bins_', which it does not know"),
+        ({"max_bin": 7, "max_bins": 9}, "must hold 'max_bin' once, got 'max_bin' and 'max_bins'"),
+        ({"boosting": "gbdt machines=127.0.0.1:1"}, "must not hold blanks"),
+        ({"label_gain": ["1", "3\tmachines=127.0.0.1:1"]}, "must not hold blanks or control characters"),
+        ({"alpha": {}}, "must hold numbers or texts, got dict"),
+        ({"nodes": "127.0.0.1:1"}, "several machines train by fit"),
+        ({"save_period": 1}, "has no effect in BoostedRanker"),
+    ],
+)
+def test_bad_parameters_of_lightgbm(params: dict[str, Any], message: str, data: RankingData) -> None:
+    with pytest.raises(ValueError, match=message):
+        BoostedRanker(**SETTINGS, lightgbm_params=params).fit(data)
+
+
+def test_a_strangers_model_brings_no_files_and_connections(data: RankingData, tmp_path: Path) -> None:
+    """Whatever a later fit would open is refused when the model is read, by every name that LightGBM knows."""
+    path = tmp_path / "model"
+    harmless = {"max_bins": 63, "boosting_type": "gbdt", "feature_fraction_bynode": 0.5}
+    BoostedRanker(**SETTINGS, lightgbm_params=harmless).fit(data).save(path)
+    good = json.loads((path / "plackett.json").read_text())
+    loaded = BoostedRanker.load(path)
+    assert loaded.lightgbm_params == harmless
+    loaded.fit(data)
+    hostile: list[dict[str, Any]] = [
+        {name: "127.0.0.1:9"}
+        for main, names in all_names().items()
+        for name in names
+        if main not in STORED | set(ARGUMENTS)
+    ]
+    named = {name for params in hostile for name in params}
+    for kind in ("machines", "workers", "port", "num_machine", "mlist", "fs", "forcedbins_filename", "config_file",
+                 "model_in", "model_out", "train_data", "test", "parser_config_file", "is_save_binary", "convert_model",
+                 "save_period", "pred_name", "device", "unheard_of"):  # fmt: skip
+        assert kind in named or kind == "unheard_of"
+    hostile += [{"unheard_of": 1}, {"boosting": "gbdt machines=127.0.0.1:9"}, {"label_gain": ["1 fs=/etc/passwd"]}]
+    for params in hostile:
+        good["parameters"]["lightgbm_params"] = harmless | params
+        (path / "plackett.json").write_text(json.dumps(good))
+        with pytest.raises(DataError, match="not a readable model"):
+            BoostedRanker.load(path)
+        with pytest.raises(DataError, match="not a readable model"):
+            load_model(path)
+    assert (BoostedRanker.load(path, lightgbm_params=None).predict(data.X) == loaded.predict(data.X)).any()
+
+
+def test_parameters_about_this_machine_are_not_stored(data: RankingData, tmp_path: Path) -> None:
+    splits = tmp_path / "splits.json"
+    splits.write_text('{"feature": 9, "threshold": 0.0}')
+    model = BoostedRanker(**SETTINGS, lightgbm_params={"fs": str(splits), "max_bin": 63}).fit(data)
+    assert model.booster_.trees_to_dataframe().split_feature[0] == "Column_9"
+    with pytest.warns(UserWarning, match="lightgbm_params fs: about files and devices of this machine, not stored"):
+        model.save(tmp_path / "model")
+    assert BoostedRanker.load(tmp_path / "model").lightgbm_params == {"max_bin": 63}
+
+
+# Metrics that are no numbers
+
+
+def test_early_stopping_needs_a_number(data: RankingData, other: RankingData, tmp_path: Path) -> None:
+    nothing = RankingData(other.X, np.zeros(len(other.y)), other.qid, other.offsets)
+    model = BoostedRanker(**STOPPED)
+    with pytest.raises(ValueError, match=r"got NaN as ndcg@10 of the evaluation set 'valid'.*no item is relevant"):
+        model.fit(data, eval_set=nothing)
+    assert not hasattr(model, "booster_")
+    unstopped = BoostedRanker(**SETTINGS).fit(data, eval_set=nothing)
+    assert unstopped.best_iteration_ is None
+    unstopped.save(tmp_path / "model")
+    loaded = BoostedRanker.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.evals_result_["valid"]["ndcg@10"], [np.nan] * 8)
+    np.testing.assert_array_equal(unstopped.evals_result_["valid"]["ndcg@10"], [np.nan] * 8)
 
 
 # scikit-learn
@@ -546,7 +731,7 @@ def test_killed_in_the_middle(tmp_path: Path) -> None:
         ({}, {"sample_weight": "rows"}, "constant within a list"),
         ({}, {"group": [3, 4]}, "group must add up to the number of rows"),
         ({"query_column": "q"}, {}, "query_column needs a DataFrame"),
-        ({"lightgbm_params": {"num_leaves": 1}}, {}, "LightGBM refuses"),
+        ({"lightgbm_params": {"max_bin": 1}}, {}, "LightGBM refuses"),
     ],
 )
 def test_bad_arguments(options: dict[str, Any], arguments: dict[str, Any], message: str, data: RankingData) -> None:

@@ -55,12 +55,12 @@ def text() -> str:
         [
             {},
             {"boosting": "dart"},
-            {"boosting": "rf", "bagging_fraction": 0.5, "bagging_freq": 1},
+            {"boosting": "rf"},
             {"zero_as_missing": True},
             {"use_missing": False},
             {"linear_tree": True},
             {"max_cat_to_onehot": 1, "min_data_per_group": 1, "cat_smooth": 0.1},
-            {"monotone_constraints": [1, -1, 0]},
+            {"monotone_constraints_method": "advanced"},
         ]
     ),
 )  # fmt: skip
@@ -68,7 +68,11 @@ def test_all_that_is_written_passes(
     objective: str, num_leaves: int, min_child_samples: int, categorical: bool, extra: dict[str, Any]
 ) -> None:
     options: dict[str, Any] = {"num_leaves": num_leaves, "min_child_samples": min_child_samples}
-    if categorical and "linear_tree" not in extra and "monotone_constraints" not in extra:
+    if extra.get("boosting") == "rf":
+        options["subsample"] = 0.5
+    if "monotone_constraints_method" in extra:
+        options["monotone_constraints"] = [1, -1, 0]
+    elif categorical and "linear_tree" not in extra:
         options["categorical_features"] = [2]
     try:
         model = fit(objective, leaves="lightgbm", lightgbm_params=extra, **options)

@@ -11,6 +11,7 @@ which is what a resumed run does too: the two cannot differ.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from plackett.boosted.base import Floats, Objective
 from plackett.boosted.checkpoints import Checkpoint, State
 from plackett.boosted.kernels import add_leaf_values, nearest_leaves
 from plackett.boosted.model_text import check_model_text
+from plackett.boosted.parameters import boosting_of, has_linear_leaves, main_names
 from plackett.errors import DataError, MissingDependencyError
 from plackett.lists import IntArray
 from plackett.metrics import get_metric
@@ -198,7 +200,9 @@ class Boosting:
 
     def _common_start(self, train: LabelledRows) -> float:
         """The score that all items begin with: starts are means over rows."""
-        if self._objective is None:
+        params = self._settings.params
+        # The start goes into the leaves of the first tree. Linear leaves cannot hold it, and dart would rescale it.
+        if self._objective is None or boosting_of(params) == "dart" or has_linear_leaves(params):
             return 0.0
         rows = len(train.labels)
         start = self._objective.start(train.labels, train.offsets)
@@ -272,8 +276,7 @@ class Boosting:
         def begin(env: Any) -> None:
             for tracked in (self._train, *self._evaluation):
                 tracked.cached = tracked.capture(env.model)
-            for callback in before:
-                callback(self._environment(env.model, first, []))
+            self._tell(before, env.model, first, [])
 
         begin.before_iteration = True  # type: ignore[attr-defined]
         booster = self._lightgbm.train(
@@ -289,8 +292,7 @@ class Boosting:
         trees = 0 if model is None else model.num_trees()
         for number in range(first, last):
             if number > first:
-                for callback in before:
-                    callback(self._environment(booster, number, []))
+                self._tell(before, booster, number, [])
                 booster.update(fobj=gradients)
             if booster.num_trees() == trees:
                 return booster, number, True
@@ -309,15 +311,19 @@ class Boosting:
             results = [self._lightgbm.EvalResult(*result) for result in results]
         return self._lightgbm.callback.CallbackEnv(booster, self._params, number, 0, self._settings.rounds, results)
 
+    def _tell(self, callbacks: Sequence[Callable[..., Any]], booster: Any, number: int, results: list[Any]) -> None:
+        for callback in callbacks:
+            callback(self._environment(booster, number, results))
+            self._params = main_names(self._params)  # it may have set parameters, by any of their names
+
     def _after(self, booster: Any, number: int, results: list[Any]) -> bool:
         """Tell callbacks; whether to stop."""
-        for callback in self._settings.callbacks:
-            if not getattr(callback, "before_iteration", False):
-                try:
-                    callback(self._environment(booster, number, results))
-                except self._lightgbm.callback.EarlyStopException as stop:
-                    self._best, self._keeps_best = (0.0, stop.best_iteration + 1), True
-                    return True
+        try:
+            after = [c for c in self._settings.callbacks if not getattr(c, "before_iteration", False)]
+            self._tell(after, booster, number, results)
+        except self._lightgbm.callback.EarlyStopException as stop:
+            self._best, self._keeps_best = (0.0, stop.best_iteration + 1), True
+            return True
         return self._should_stop(number + 1)
 
     def _should_stop(self, done: int) -> bool:
@@ -353,6 +359,7 @@ class Boosting:
             raise RuntimeError("Newton leaves need an objective of our own")
         local = self._objective.leaf_derivatives(self._train.scores, leaf, leaves)
         slope, bend = self._settings.machine.total(np.stack(local))
+        slope = np.sign(slope) * np.maximum(np.abs(slope) - self._params.get("lambda_l1", 0.0), 0.0)  # as LightGBM does
         curvature = bend + self._params.get("lambda_l2", 0.0)
         step = np.where(curvature > 0.0, -slope / np.where(curvature > 0.0, curvature, 1.0), 0.0)
         bound = self._params.get("max_delta_step", 0.0)
@@ -378,7 +385,12 @@ class Boosting:
             results.append((set_name, name, value, True))
         set_name, name, value, _ = results[0]
         done = len(self._history[set_name][name])
-        if self._best is None or value > self._best[0]:
+        if math.isnan(value) and self._settings.stopping_rounds is not None:
+            raise ValueError(
+                f"early stopping needs a number, got NaN as {name} of the evaluation set {set_name!r}: the metric is "
+                "defined for none of its lists, such as where no item is relevant"
+            )
+        if not math.isnan(value) and (self._best is None or value > self._best[0]):
             self._best = (value, done)
         return results
 

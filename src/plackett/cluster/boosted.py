@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from plackett.boosted.parameters import main_names
 from plackett.boosted.training import LabelledRows, Machine, import_lightgbm
 from plackett.cluster.lists import Block, Layout, aligned_blocks, is_spread, join_rows, make_layout, whole_lists
 from plackett.cluster.workers import Member, addresses, all_present, hold, import_distributed, open_client, run_together
@@ -119,7 +120,7 @@ def _query(column: Any, columns: dict[str, Any]) -> Any:
 
 def _sampled(layout: Layout, cuts: IntArray, ranker: Any) -> list[IntArray] | None:
     """The rows of each part that bins are found from, or None for all of them."""
-    size = int((ranker.lightgbm_params or {}).get("bin_construct_sample_cnt", _SAMPLED_ROWS))
+    size = int(main_names(ranker.lightgbm_params or {}).get("bin_construct_sample_cnt", _SAMPLED_ROWS))
     if size >= layout.rows:
         return None
     generator = np.random.default_rng(ranker.random_state or 0)

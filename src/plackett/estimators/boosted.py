@@ -26,6 +26,7 @@ from plackett.boosted.objectives import (
     is_ours,
     make_objective,
 )
+from plackett.boosted.parameters import boosting_of, check_params, check_stored_params, not_stored, ruler_of_leaves
 from plackett.boosted.training import (
     Boosting,
     LabelledRows,
@@ -57,8 +58,9 @@ class BoostedRanker(BaseRanker):
             any loss of `plackett.losses`, and LightGBM's other objectives by name.
         n_estimators, learning_rate, num_leaves, max_depth, min_child_samples, subsample, subsample_freq,
             colsample_bytree, reg_lambda, reg_alpha, max_delta_step: as in LightGBM.
-        leaves: "newton" puts the exact Newton step of the objective into each leaf, "lightgbm" keeps LightGBM's value,
-            "auto" takes the former where the objective has it.
+        leaves: "newton" puts the exact Newton step of the objective into each leaf, "lightgbm" keeps LightGBM's value.
+            "auto" takes the former where the objective has it, unless monotone_constraints, path_smooth, linear_tree,
+            dart or rf rule the leaves: then the latter, with a warning.
         top: partition and plrank: only the first `top` places count. None: all of them; 10 for plrank.
         tier_weights: partition: a weight for each tier, "gain" for the difference of 2^grade.
         n_permutations: plrank: how many orders of tied items to draw.
@@ -68,7 +70,7 @@ class BoostedRanker(BaseRanker):
         monotone_constraints: -1, 0 or 1 for each feature.
         categorical_features: columns by number or name; pandas' own categories are found without it.
         query_column: for DataFrames, the column that says which list a row belongs to.
-        lightgbm_params: any other parameters of LightGBM.
+        lightgbm_params: parameters of LightGBM that have no argument here, by any of their names.
         n_jobs: threads; None: as many as `plackett.get_num_threads`.
         random_state: the same seed and number of threads give the same model.
         progress: show a bar on a terminal.
@@ -107,6 +109,8 @@ class BoostedRanker(BaseRanker):
         "random_state": parameters.or_none(partial(check_count, least=0)),
         "progress": parameters.flag,
     }
+
+    kinds_on_disk: ClassVar[Mapping[str, parameters.Check]] = {"lightgbm_params": check_stored_params}
 
     def __init__(
         self,
@@ -204,6 +208,7 @@ class BoostedRanker(BaseRanker):
         """
         check_objective(self.objective)
         self._check_kinds()
+        check_params(self.lightgbm_params or {})
         initial = _booster_of(init_model)
         if client is not None or is_spread(X):
             from plackett.cluster.boosted import fit_on_workers
@@ -246,10 +251,13 @@ class BoostedRanker(BaseRanker):
         if is_ours(name):
             options = self._options(name, seed, machine)
             objective = make_objective(name, train.labels, train.offsets, train.weights, **options)
-        newton = self._uses_newton(name, objective)
         self.gains_ = self._gains(name, train.labels, machine)
+        params = self._parameters(name, objective, seed) | machine.params
+        if self.early_stopping_rounds is not None and boosting_of(params) == "dart":
+            raise ValueError("early_stopping_rounds must be None with boosting='dart', which changes earlier trees")
+        newton = self._uses_newton(name, objective, params)
         settings = Settings(
-            params=machine.params | self._parameters(name, objective, newton, seed),
+            params=params,
             rounds=self.n_estimators,
             newton=newton,
             metrics=parameters.metric_names("eval_metric", self.eval_metric),
@@ -289,18 +297,25 @@ class BoostedRanker(BaseRanker):
             options["random_state"] = seed + machine.rank
         return options | (self.objective_options or {})
 
-    def _uses_newton(self, name: str, objective: Any) -> bool:
+    def _uses_newton(self, name: str, objective: Any, params: dict[str, Any]) -> bool:
         if self.leaves not in ("auto", "newton", "lightgbm"):
             raise ValueError(f"leaves must be one of auto, newton, lightgbm, got {self.leaves!r}")
         possible = objective is not None and objective.has_newton_leaves
-        kind = (self.lightgbm_params or {}).get("boosting", "gbdt")
         if self.leaves == "newton" and not possible:
             raise ValueError(f"leaves='newton' needs an objective with Newton leaves, which {name!r} has not")
-        if self.leaves == "newton" and kind in ("dart", "rf"):
-            raise ValueError(f"leaves='newton' does not go with boosting={kind!r}, which changes leaves afterwards")
-        return self.leaves != "lightgbm" and possible and kind not in ("dart", "rf")
+        if self.leaves == "lightgbm" or not possible:
+            return False
+        ruler = ruler_of_leaves(params)
+        if ruler is not None and self.leaves == "newton":
+            raise ValueError(f"leaves='newton' does not go with {ruler}, which needs LightGBM's own values of leaves")
+        if ruler is not None:
+            warnings.warn(
+                f"leaves hold LightGBM's values, which {ruler} needs, not Newton steps: choose leaves='lightgbm'",
+                stacklevel=4,
+            )
+        return ruler is None
 
-    def _parameters(self, name: str, objective: Any, newton: bool, seed: int) -> dict[str, Any]:
+    def _parameters(self, name: str, objective: Any, seed: int) -> dict[str, Any]:
         from plackett.threads import get_num_threads
 
         params: dict[str, Any] = {
@@ -318,18 +333,28 @@ class BoostedRanker(BaseRanker):
             "seed": seed,
             "deterministic": True,
             "force_row_wise": True,
-            "verbose": -1,
+            "verbosity": -1,
             "metric": "None",
         }
         if self.monotone_constraints is not None:
-            params["monotone_constraints"] = list(self.monotone_constraints)
-            if newton:
-                raise ValueError("monotone_constraints need leaves='lightgbm': Newton steps would not keep them")
+            params["monotone_constraints"] = self._constraints()
         if objective is None:
             params["objective"] = "multiclass" if name == MCRANK else LIGHTGBM_OBJECTIVES.get(name, name)
             if name == MCRANK:
                 params["num_class"] = len(self.gains_ or [])
-        return params | (self.lightgbm_params or {})
+        chosen = check_params(self.lightgbm_params or {})
+        if "force_col_wise" in chosen:
+            del params["force_row_wise"]
+        return params | chosen
+
+    def _constraints(self) -> list[int]:
+        constraints = [int(one) if one in (-1, 0, 1) else None for one in self.monotone_constraints]
+        if len(constraints) != self.n_features_in_ or None in constraints:
+            raise ValueError(
+                f"monotone_constraints must hold -1, 0 or 1 for each of {self.n_features_in_} features, got "
+                f"{list(self.monotone_constraints)}"
+            )
+        return [one for one in constraints if one is not None]
 
     def _gains(self, name: str, labels: npt.NDArray[np.float64], machine: Machine) -> list[float] | None:
         """mcrank: the gain 2^grade - 1 of each class."""
@@ -409,6 +434,16 @@ class BoostedRanker(BaseRanker):
         check_is_fitted(self, "booster_")
         gain = np.asarray(self.booster_.feature_importance("gain", iteration=-1), np.float64)
         return gain / gain.sum() if gain.sum() > 0 else gain
+
+    def _stored_parameters(self) -> dict[str, Any]:
+        stored = super()._stored_parameters()
+        names = not_stored(stored["lightgbm_params"] or {})
+        if names:
+            warnings.warn(
+                f"lightgbm_params {', '.join(names)}: about files and devices of this machine, not stored", stacklevel=3
+            )
+            stored["lightgbm_params"] = {k: v for k, v in stored["lightgbm_params"].items() if k not in names}
+        return stored
 
     def _save_state(self, folder: Path) -> dict[str, Any]:
         path = folder / TREES

@@ -49,6 +49,8 @@ class SavedModel(BaseEstimator):
     """Parameters that make sense where there are validation data: the command line sets them."""
     parameter_kinds: ClassVar[Mapping[str, Check]] = {}
     """What parameters may be, by name, where nothing else looks at them first."""
+    kinds_on_disk: ClassVar[Mapping[str, Check]] = {}
+    """What parameters may be, by name, where a model on disk brings them: a stranger may have chosen them."""
     not_saved: ClassVar[tuple[str, ...]] = ()
     """Parameters that are about the processes at hand, not about the model."""
 
@@ -63,9 +65,7 @@ class SavedModel(BaseEstimator):
             "format": _FORMAT,
             "class": type(self).__name__,
             "plackett": plackett.__version__,
-            "parameters": {
-                name: _plain(value) for name, value in self.get_params(deep=False).items() if name not in self.not_saved
-            },
+            "parameters": self._stored_parameters(),
             "n_features_in": getattr(self, "n_features_in_", None),
             "feature_names_in": list(getattr(self, "feature_names_in_", [])) or None,
         }
@@ -77,6 +77,10 @@ class SavedModel(BaseEstimator):
                     f"the description of a model may have {_LARGEST_DESCRIPTION:,} bytes, got {len(text):,}"
                 )
             (folder / DESCRIPTION).write_text(text)
+
+    def _stored_parameters(self) -> dict[str, Any]:
+        given = self.get_params(deep=False)
+        return {name: _plain(value) for name, value in given.items() if name not in self.not_saved}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **parameters: Any) -> Self:
@@ -105,7 +109,11 @@ class SavedModel(BaseEstimator):
                 remedy="Load it with its own class, or with the version of Plackett that wrote it",
             )
         try:
-            model = cls(**field(description, "parameters", dict) | parameters)
+            stored = field(description, "parameters", dict)
+            for name, check in cls.kinds_on_disk.items():
+                if name not in parameters:
+                    check(name, stored.get(name))
+            model = cls(**stored | parameters)
             features = field(description, "n_features_in", int, NoneType)
             if features is not None:
                 model.n_features_in_ = features
