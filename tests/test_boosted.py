@@ -23,9 +23,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import plackett
 from plackett import BoostedRanker
 from plackett.boosted import LOSS_OBJECTIVES, OBJECTIVES, make_objective, objective_names
 from plackett.boosted.parameters import ARGUMENTS, LOCAL, STORED, check_params
+from plackett.boosted.threads import _CELLS, _VISITS
 from plackett.boosted.training import _find_leaves, _Tracked
 from plackett.data import Ballots, RankingData, make_graded_lists
 from plackett.errors import DataError
@@ -181,7 +183,7 @@ def test_scores_of_training_are_those_of_the_model(params: dict[str, Any], data:
         return "kept", 0.0, True
 
     model = BoostedRanker("mart", **SETTINGS, leaves="lightgbm", lightgbm_params=params)
-    model.fit(data, callbacks=[lambda env: env.model.eval_train(keep)])
+    model.fit(data, eval_set=data, callbacks=[lambda env: env.model.eval_valid(keep)])
     np.testing.assert_allclose(model.predict(data.X), cached[-1], atol=1e-9)
 
 
@@ -782,6 +784,62 @@ def test_kinds_of_models() -> None:
     with pytest.raises(ValueError, match="parameters of boosted"):
         make_model("boosted", {"leafs": 3})
     assert "partition" in objective_names()
+
+
+# Threads
+
+
+@pytest.fixture
+def threads_used(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int | None]]:
+    """What LightGBM is told of threads, by trainings and by predictions."""
+    used: list[tuple[str, int | None]] = []
+    train, predict = lgb.train, lgb.Booster.predict
+
+    def training(params: dict[str, Any], *arguments: Any, **options: Any) -> Any:
+        used.append(("fit", params.get("num_threads")))
+        return train(params, *arguments, **options)
+
+    def predicting(self: lgb.Booster, X: Any, **options: Any) -> Any:
+        used.append(("predict", options.get("num_threads")))
+        return predict(self, X, **options)
+
+    monkeypatch.setattr(lgb, "train", training)
+    monkeypatch.setattr(lgb.Booster, "predict", predicting)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    plackett.set_num_threads(3)
+    yield used
+    plackett.set_num_threads(None)
+
+
+def test_threads(threads_used: list[tuple[str, int | None]], data: RankingData) -> None:
+    large = RankingData(np.tile(data.X, (15, 1)), np.tile(data.y, 15), np.zeros(0), np.zeros(0))
+    assert large.X.size == 252_000 > 2 * _CELLS
+    options = {**SETTINGS, "n_estimators": 1}
+    for n_jobs, small_fit, large_fit, small_predict in (
+        (None, 1, 2, 1),
+        (2, 2, 2, 2),
+        (1, 1, 1, 1),
+        (-1, 3, 3, 3),
+        (-2, 2, 2, 2),
+        (10**6, 4, 4, 4),  # never more than there are processors
+    ):
+        model = BoostedRanker("mart", **options, n_jobs=n_jobs).fit(data)
+        model.fit(large.X, large.y, group=[len(large.y)])
+        model.predict(data.X)
+        model.predict(data.X, contributions=True)
+        next(model.staged_predict(data.X))
+        expected = [("fit", small_fit), ("fit", large_fit)] + [("predict", small_predict)] * 3
+        assert threads_used == expected, n_jobs
+        threads_used.clear()
+    model = BoostedRanker("mart", **{**options, "n_estimators": 12}).fit(data)
+    model.predict(large.X)
+    plackett.set_num_threads(1)
+    model.predict(large.X)
+    assert threads_used == [("fit", 1), ("predict", 2), ("predict", 1)]
+    assert 2 * _VISITS < 12 * len(large.y) < 3 * _VISITS
+    threads_used.clear()
+    model.fit(data, init_model=model)
+    assert {number for _, number in threads_used} == {1}
 
 
 def test_models_hold_no_code(data: RankingData, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`plackett train` and `plackett predict` with networks."""
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -215,7 +216,12 @@ def test_taken_up_from_a_checkpoint(
         ("lists", ["--model", "neural", "-p", "hidden_sizes=80"], 1, "hidden_sizes must be a sequence"),
         ("lists", ["--model", "neural", "-p", "hidden=80"], 1, "parameters of neural must be among"),
         ("rows", ["--model", "extreme", "-p", "early_stopping_rounds=3"], 1, "early_stopping_rounds needs an eval_set"),
-        ("lists", ["--model", "boosted", "--plot", "x.png"], 2, "models of kind boosted have no epochs to plot"),
+        (
+            "lists",
+            ["--model", "linear", "--plot", "x.png"],
+            2,
+            "models of kind linear have no epochs or rounds to plot",
+        ),
     ],
 )
 def test_bad_trainings(
@@ -227,6 +233,30 @@ def test_bad_trainings(
     assert message in words_of(error)
     assert "Traceback" not in error
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names", "metrics"),
+    [
+        ([], ["train"], ["ndcg@10"]),
+        (["--valid"], ["valid"], ["ndcg@10"]),
+        (["--valid", "-p", 'eval_metric=["ndcg@5", "err"]'], ["valid"], ["ndcg@5", "err"]),
+    ],
+)
+def test_plots_of_boosted_trees(
+    arguments: list[Any], names: list[str], metrics: list[str], plackett: Any, lists: Path, tmp_path: Path
+) -> None:
+    if "--valid" in arguments:
+        arguments = ["--valid", lists / "valid.txt", *arguments[1:]]
+    code, _, error = plackett(
+        "train", lists / "train.txt", *arguments, "-p", "n_estimators=3", "--plot", tmp_path / "plot.svg",
+        "-o", tmp_path / "model",
+    )  # fmt: skip
+    assert code == 0, error
+    texts = re.findall(r"<!-- (.*?) -->", (tmp_path / "plot.svg").read_text())  # matplotlib draws letters as curves
+    assert "round" in texts
+    assert [text for text in texts if text in ("train", "valid")] == names * len(metrics)
+    assert set(metrics) <= set(texts)
 
 
 def test_bad_predictions(plackett: Any, lists: Path, rows: Path, tmp_path: Path) -> None:

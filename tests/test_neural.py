@@ -289,7 +289,9 @@ def test_held_out_lists(data: RankingData) -> None:
 def test_validation_without_anything_relevant(data: RankingData, tmp_path: Path) -> None:
     """Nothing can be measured: no best epoch, and a model that can be stored."""
     nothing = (data.X, np.zeros(len(data.y)), data.qid)
-    model = NeuralRanker(**SETTINGS, early_stopping_rounds=2).fit(data, eval_set=nothing)
+    with pytest.raises(ValueError, match=r"needs a number, got NaN as valid ndcg@10.*no item is relevant"):
+        NeuralRanker(**SETTINGS, early_stopping_rounds=2).fit(data, eval_set=nothing)
+    model = NeuralRanker(**SETTINGS).fit(data, eval_set=nothing)
     assert np.isnan(model.history_["valid ndcg@10"]).all()
     assert model.best_epoch_ is None
     model.save(tmp_path / "model")

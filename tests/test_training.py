@@ -309,8 +309,10 @@ def test_early_stopping_returns_to_the_best() -> None:
 
 
 def test_a_measure_that_is_nothing_is_never_the_best() -> None:
-    outcome = train(Scripted([math.nan, 0.5, math.nan, 0.6]), Settings(epochs=4, patience=3))
+    outcome = train(Scripted([math.nan, 0.5, math.nan, 0.6]), Settings(epochs=4))
     assert (outcome.best_epoch, outcome.best) == (4, 0.6)
+    with pytest.raises(ValueError, match="early stopping needs a number, got NaN as valid x"):
+        train(Scripted([0.5, math.nan]), Settings(epochs=2, patience=3))
 
 
 def test_callbacks() -> None:

@@ -47,30 +47,27 @@ ARGUMENTS = {
 }
 """Main names of LightGBM and the arguments of BoostedRanker that set them."""
 
-STORED = frozenset(
-    """
-    boosting data_sample_strategy top_rate other_rate drop_rate max_drop skip_drop xgboost_dart_mode uniform_drop
-    pos_bagging_fraction neg_bagging_fraction bagging_by_query feature_fraction_bynode extra_trees
-    min_sum_hessian_in_leaf min_gain_to_split path_smooth linear_tree linear_lambda
-    monotone_constraints_method monotone_penalty interaction_constraints feature_contri
-    cegb_tradeoff cegb_penalty_split cegb_penalty_feature_lazy cegb_penalty_feature_coupled
-    min_data_per_group max_cat_threshold cat_l2 cat_smooth max_cat_to_onehot
-    use_quantized_grad num_grad_quant_bins quant_train_renew_leaf stochastic_rounding
-    max_bin max_bin_by_feature min_data_in_bin bin_construct_sample_cnt data_random_seed is_enable_sparse enable_bundle
-    use_missing zero_as_missing feature_pre_filter
-    boost_from_average reg_sqrt alpha fair_c poisson_max_delta_step tweedie_variance_power sigmoid is_unbalance
-    scale_pos_weight lambdarank_truncation_level lambdarank_norm label_gain lambdarank_position_bias_regularization
-    deterministic force_row_wise force_col_wise histogram_pool_size verbosity time_out saved_feature_importance_type
-    """.split()
-)
+STORED = frozenset((
+    "boosting", "data_sample_strategy", "top_rate", "other_rate", "drop_rate", "max_drop", "skip_drop",
+    "xgboost_dart_mode", "uniform_drop", "pos_bagging_fraction", "neg_bagging_fraction", "bagging_by_query",
+    "feature_fraction_bynode", "extra_trees", "min_sum_hessian_in_leaf", "min_gain_to_split", "path_smooth",
+    "linear_tree", "linear_lambda", "monotone_constraints_method", "monotone_penalty", "interaction_constraints",
+    "feature_contri", "cegb_tradeoff", "cegb_penalty_split", "cegb_penalty_feature_lazy",
+    "cegb_penalty_feature_coupled", "min_data_per_group", "max_cat_threshold", "cat_l2", "cat_smooth",
+    "max_cat_to_onehot", "use_quantized_grad", "num_grad_quant_bins", "quant_train_renew_leaf", "stochastic_rounding",
+    "max_bin", "max_bin_by_feature", "min_data_in_bin", "bin_construct_sample_cnt", "data_random_seed",
+    "is_enable_sparse", "enable_bundle", "use_missing", "zero_as_missing", "feature_pre_filter", "boost_from_average",
+    "reg_sqrt", "alpha", "fair_c", "poisson_max_delta_step", "tweedie_variance_power", "sigmoid", "is_unbalance",
+    "scale_pos_weight", "lambdarank_truncation_level", "lambdarank_norm", "label_gain",
+    "lambdarank_position_bias_regularization", "deterministic", "force_row_wise", "force_col_wise",
+    "histogram_pool_size", "verbosity", "time_out", "saved_feature_importance_type",
+))  # fmt: skip
 """Main names of those about trees. They open no file and no connection: a stranger's model may bring them."""
 
-LOCAL = frozenset(
-    """
-    forcedsplits_filename forcedbins_filename
-    device_type num_gpu gpu_platform_id gpu_device_id gpu_use_dp gpu_device_id_list
-    """.split()
-)
+LOCAL = frozenset((
+    "forcedsplits_filename", "forcedbins_filename", "device_type", "num_gpu", "gpu_platform_id", "gpu_device_id",
+    "gpu_use_dp", "gpu_device_id_list",
+))  # fmt: skip
 
 _NETWORK = ("machines", "num_machines", "local_listen_port", "machine_list_filename", "tree_learner", "top_k")
 

@@ -153,14 +153,18 @@ def _leaf_values(booster: Any, tree: int) -> Floats:
     return np.array(line.removeprefix("leaf_value=").split(), np.float64)
 
 
-def _find_leaves(tracked: _Tracked, after: Floats, values: Floats, booster: Any, tree: int) -> npt.NDArray[np.int32]:
+def _find_leaves(
+    tracked: _Tracked, after: Floats, values: Floats, booster: Any, tree: int, threads: int = 1
+) -> npt.NDArray[np.int32]:
     change = after - tracked.cached
     order = np.argsort(values, kind="stable").astype(np.int32)
     ordered = values[order]
     # Scores are sums of leaf values: a change is known to the rounding of the larger of the two scores.
     rounding = 1e-14 * (1.0 + float(np.abs(after).max(initial=0.0)) + float(np.abs(values).max()))
     if len(values) > 1 and float(np.diff(ordered).min()) <= 4.0 * rounding:
-        found = booster.predict(tracked.rows.X, start_iteration=tree, num_iteration=1, pred_leaf=True)
+        # LightGBM's number of threads is the process's: whoever predicts sets it for the training too.
+        options = {"start_iteration": tree, "num_iteration": 1, "pred_leaf": True, "num_threads": threads}
+        found = booster.predict(tracked.rows.X, **options)
         return np.asarray(found, np.int32).reshape(-1)
     leaf = np.empty(len(change), np.int32)
     cost = np.arange(len(change) + 1, dtype=np.int64) * 10
@@ -197,6 +201,7 @@ class Boosting:
         self._best: tuple[float, int] | None = None  # the first metric of the first set, and the round of this training
         self._keeps_best = settings.stopping_rounds is not None  # or a callback stops the training
         self._params = dict(settings.params)
+        self._threads = int(settings.params["num_threads"])
 
     def _common_start(self, train: LabelledRows) -> float:
         """The score that all items begin with: starts are means over rows."""
@@ -261,7 +266,8 @@ class Boosting:
         """Scores of a model to continue from. It takes the place of the objective's own start."""
         self._start = 0.0
         for tracked in (self._train, *self._evaluation):
-            tracked.scores = np.asarray(model.predict(tracked.rows.X, raw_score=True), np.float64)
+            found = model.predict(tracked.rows.X, raw_score=True, num_threads=self._threads)
+            tracked.scores = np.asarray(found, np.float64)
 
     def _segment(self, model: Any, first: int, last: int, tell: Any) -> tuple[Any, int, bool]:
         """Rounds first..last, from the text of a model. Returns the model, the rounds done, and whether to end."""
@@ -345,7 +351,10 @@ class Boosting:
                 tracked.scores = self._settings.to_scores(tracked.capture(booster)) + self._start
             return len(old)
         after = [tracked.capture(booster) for tracked in everything]
-        leaves = [_find_leaves(t, preds, old, booster, tree) for t, preds in zip(everything, after, strict=True)]
+        leaves = [
+            _find_leaves(t, preds, old, booster, tree, self._threads)
+            for t, preds in zip(everything, after, strict=True)
+        ]
         new = self._newton_steps(leaves[0], len(old))
         for number, value in enumerate(new.tolist()):
             booster.set_leaf_output(tree, number, value + (self._start if is_first else 0.0))

@@ -63,7 +63,10 @@ def train(
         typer.Option(min=1, help="LETOR: the number of features; default: the greatest index in the training data."),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="A picture of the training, epoch by epoch.", callback=FIGURE)
+        Path | None,
+        typer.Option(
+            help="A picture of the training, epoch by epoch, or round by round of boosted trees.", callback=FIGURE
+        ),
     ] = None,
     report: ReportOption = None,
     format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
@@ -85,8 +88,8 @@ def train(
         _check_shards(model)
         chosen["label_shards"] = label_shards
     estimator = make_model(model, {"random_state": seed} | chosen)
-    if plot is not None and "epochs" not in estimator.get_params():
-        raise typer.BadParameter(f"models of kind {model} have no epochs to plot", param_hint="--plot")
+    if plot is not None and not {"epochs", "n_estimators"} & set(estimator.get_params()):
+        raise typer.BadParameter(f"models of kind {model} have no epochs or rounds to plot", param_hint="--plot")
     if checkpoint is not None and "checkpoint" not in inspect.signature(estimator.fit).parameters:
         raise typer.BadParameter(f"models of kind {model} keep no state to resume from", param_hint="--checkpoint")
     files = {name: path for name, path in (("train", data), ("valid", valid), ("test", test)) if path is not None}
@@ -102,7 +105,7 @@ def train(
         # Those that hold shards take part in writing and measuring; the first one tells of it.
         console.quiet = not is_first
         estimator.save(output)
-        _show_fit(estimator, plot if is_first else None)
+        _show_fit(estimator, parts["train"], plot if is_first else None)
         results = _evaluate(model, estimator, parts, metric)
     if not is_first:
         return
@@ -114,16 +117,31 @@ def train(
     console.print(written + (f"; best after {best} {unit}" if best else ""), soft_wrap=True)
 
 
-def _show_fit(estimator: Any, plot: Path | None) -> None:
-    """What the model tells of its fit: epochs, coefficients."""
-    from plackett.report import history_table, plot_history, summary_table
+def _show_fit(estimator: Any, data: Any, plot: Path | None) -> None:
+    """What the model tells of its fit: epochs, rounds, coefficients."""
+    from plackett.report import history_table, plot_history, plot_rounds, summary_table
 
     if hasattr(estimator, "history_"):
         console.print(history_table(estimator.history_))
         if plot is not None:
             plot_history(estimator.history_, plot)
+    elif plot is not None:
+        plot_rounds(estimator.evals_result_ or {"train": _measured_rounds(estimator, data)}, plot)
     if hasattr(estimator, "summary"):
         console.print(summary_table(estimator.summary()))
+
+
+def _measured_rounds(estimator: Any, data: Any) -> dict[str, list[float]]:
+    """The metrics of boosted trees on their training data after each round, for there are no others."""
+    from plackett.estimators.parameters import metric_names
+    from plackett.metrics import get_metric
+
+    metrics = {name: get_metric(name) for name in metric_names("eval_metric", estimator.eval_metric)}
+    found: dict[str, list[float]] = {name: [] for name in metrics}
+    for scores in estimator.staged_predict(data.X):
+        for name, metric in metrics.items():
+            found[name].append(float(metric(scores, data.y, offsets=data.offsets)))
+    return found
 
 
 def _evaluate(model: str, estimator: Any, parts: Mapping[str, Any], metric: str | None) -> dict[str, Any]:

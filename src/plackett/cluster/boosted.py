@@ -21,6 +21,7 @@ import numpy as np
 from sklearn.base import clone
 
 from plackett.boosted.parameters import main_names
+from plackett.boosted.threads import threads_to_fit
 from plackett.boosted.training import LabelledRows, Machine, import_lightgbm
 from plackett.cluster.lists import Block, Layout, aligned_blocks, is_spread, join_rows, make_layout, whole_lists
 from plackett.cluster.workers import Member, addresses, all_present, hold, import_distributed, open_client, run_together
@@ -142,9 +143,8 @@ def _train(
     """Fit to the lists of this worker, together with the others. All come to the same model; the first returns it."""
     part, evaluation = held
     model = clone(model).set_params(progress=False, query_column=None)
-    if model.n_jobs is None:
-        model.n_jobs = import_distributed().get_worker().state.nthreads
     train = _labelled(model._rows(**part, reset=True), "train")
+    model.n_jobs = threads_to_fit(model.n_jobs, train.X, import_distributed().get_worker().state.nthreads)
     sets = []
     for name, rows in evaluation:
         # A list of one row has no value of any metric: it stands for none.

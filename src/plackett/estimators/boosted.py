@@ -27,6 +27,7 @@ from plackett.boosted.objectives import (
     make_objective,
 )
 from plackett.boosted.parameters import boosting_of, check_params, check_stored_params, not_stored, ruler_of_leaves
+from plackett.boosted.threads import threads_to_fit, threads_to_predict
 from plackett.boosted.training import (
     Boosting,
     LabelledRows,
@@ -71,7 +72,8 @@ class BoostedRanker(BaseRanker):
         categorical_features: columns by number or name; pandas' own categories are found without it.
         query_column: for DataFrames, the column that says which list a row belongs to.
         lightgbm_params: parameters of LightGBM that have no argument here, by any of their names.
-        n_jobs: threads; None: as many as `plackett.get_num_threads`.
+        n_jobs: threads of `fit` and `predict`, at most one per processor; -1: all of `plackett.get_num_threads`; None:
+            as many of these as the size of the data is worth.
         random_state: the same seed and number of threads give the same model.
         progress: show a bar on a terminal.
 
@@ -253,6 +255,7 @@ class BoostedRanker(BaseRanker):
             objective = make_objective(name, train.labels, train.offsets, train.weights, **options)
         self.gains_ = self._gains(name, train.labels, machine)
         params = self._parameters(name, objective, seed) | machine.params
+        params["num_threads"] = threads_to_fit(self.n_jobs, train.X)
         if self.early_stopping_rounds is not None and boosting_of(params) == "dart":
             raise ValueError("early_stopping_rounds must be None with boosting='dart', which changes earlier trees")
         newton = self._uses_newton(name, objective, params)
@@ -316,8 +319,6 @@ class BoostedRanker(BaseRanker):
         return ruler is None
 
     def _parameters(self, name: str, objective: Any, seed: int) -> dict[str, Any]:
-        from plackett.threads import get_num_threads
-
         params: dict[str, Any] = {
             "learning_rate": self.learning_rate,
             "num_leaves": self.num_leaves,
@@ -329,7 +330,6 @@ class BoostedRanker(BaseRanker):
             "lambda_l2": self.reg_lambda,
             "lambda_l1": self.reg_alpha,
             "max_delta_step": self.max_delta_step,
-            "num_threads": get_num_threads() if self.n_jobs is None else self.n_jobs,
             "seed": seed,
             "deterministic": True,
             "force_row_wise": True,
@@ -408,19 +408,25 @@ class BoostedRanker(BaseRanker):
             if self.gains_ is not None:
                 raise ValueError("contributions are not defined for the objective 'mcrank'")
             try:
-                found = self.booster_.predict(features, num_iteration=rounds, pred_contrib=True)
+                found = self._run_trees(features, num_iteration=rounds, pred_contrib=True)
             except import_lightgbm().basic.LightGBMError as error:  # of linear trees
                 raise ValueError(f"contributions are not to be had of this model: {error}") from error
             return np.asarray(found.toarray() if hasattr(found, "toarray") else found)
         raw = self.gains_ is None
-        return self._to_scores(np.asarray(self.booster_.predict(features, num_iteration=rounds, raw_score=raw)))
+        return self._to_scores(np.asarray(self._run_trees(features, num_iteration=rounds, raw_score=raw)))
+
+    def _run_trees(self, features: Any, *, num_iteration: int, **options: Any) -> Any:
+        rounds = self.booster_.current_iteration() if num_iteration < 0 else num_iteration
+        trees = rounds * self.booster_.num_model_per_iteration()
+        threads = threads_to_predict(self.n_jobs, features.shape[0], trees)
+        return self.booster_.predict(features, num_iteration=num_iteration, num_threads=threads, **options)
 
     def staged_predict(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
         """The scores after 1, 2, ... rounds."""
         features = self._check_predict(X)
         total = None
         for number in range(self.booster_.current_iteration()):
-            step = np.asarray(self.booster_.predict(features, start_iteration=number, num_iteration=1, raw_score=True))
+            step = np.asarray(self._run_trees(features, start_iteration=number, num_iteration=1, raw_score=True))
             total = step if total is None else total + step
             if self.gains_ is None:
                 yield total.copy()

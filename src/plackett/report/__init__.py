@@ -6,7 +6,7 @@ from plackett.report.evaluation import comparison_table, result_table
 from plackett.report.page import render_page, write_page
 from plackett.report.runs import Reproduced, aggregation_page, reproduction_page, reproduction_table, training_page
 from plackett.report.summary import summary_table
-from plackett.report.training import history_table, plot_history
+from plackett.report.training import history_table, plot_history, plot_rounds
 from plackett.report.worths import worth_table
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "description_table",
     "history_table",
     "plot_history",
+    "plot_rounds",
     "render_page",
     "reproduction_page",
     "reproduction_table",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -53,12 +54,9 @@ def metrics_of(history: Any) -> list[str]:
 
 def plot_history(history: Any, path: str | os.PathLike[str]) -> None:
     """The loss above, the metrics of validation below, by epoch; a line for each member and learning rate."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependencyError("matplotlib", "report", "plot_history") from None
+    figure_class = _figure_class("plot_history")
     runs, metrics = runs_of(history), metrics_of(history)
-    figure = Figure(figsize=(7.0, 5.5 if metrics else 3.2), layout="constrained")
+    figure = figure_class(figsize=(7.0, 5.5 if metrics else 3.2), layout="constrained")
     axes = figure.subplots(1 + bool(metrics), 1, sharex=True, squeeze=False)[:, 0]
     for name, rows in runs.items():
         epochs = [row["epoch"] for row in rows]
@@ -76,3 +74,27 @@ def plot_history(history: Any, path: str | os.PathLike[str]) -> None:
     for axis in axes:
         axis.grid(alpha=0.3)
     save_figure(figure, path)
+
+
+def plot_rounds(history: Mapping[str, Mapping[str, Sequence[float]]], path: str | os.PathLike[str]) -> None:
+    """`evals_result_` of boosted trees by round: one panel per metric, one line per set of data."""
+    figure_class = _figure_class("plot_rounds")
+    metrics = list(dict.fromkeys(metric for found in history.values() for metric in found))
+    figure = figure_class(figsize=(7.0, 0.9 + 2.3 * len(metrics)), layout="constrained")
+    axes = figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]
+    for axis, metric in zip(axes, metrics, strict=True):
+        for name, found in history.items():
+            axis.plot(range(1, 1 + len(found[metric])), found[metric], label=plain(name))
+        axis.set_ylabel(plain(metric))
+        axis.legend(fontsize="small")
+        axis.grid(alpha=0.3)
+    axes[-1].set_xlabel("round")
+    save_figure(figure, path)
+
+
+def _figure_class(name: str) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependencyError("matplotlib", "report", name) from None
+    return Figure

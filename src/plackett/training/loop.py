@@ -311,7 +311,12 @@ class _Training:
                 **measured,
             }
         )
-        value = next(iter(measured.values()), math.nan)
+        name, value = next(iter(measured.items()), ("", math.nan))
+        if measured and math.isnan(value) and settings.patience is not None:
+            raise ValueError(
+                f"early stopping needs a number, got NaN as {name}: the metric is defined for none of the validation "
+                "data, such as where no item is relevant"
+            )
         if not math.isnan(value) and (position.best is None or value > position.best):
             position.best, position.best_epoch = value, position.epoch + 1
             if settings.patience is not None:
