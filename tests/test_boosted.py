@@ -184,7 +184,8 @@ def test_scores_of_training_are_those_of_the_model(params: dict[str, Any], data:
 
     model = BoostedRanker("mart", **SETTINGS, leaves="lightgbm", lightgbm_params=params)
     model.fit(data, eval_set=data, callbacks=[lambda env: env.model.eval_valid(keep)])
-    np.testing.assert_allclose(model.predict(data.X), cached[-1], atol=1e-9)
+    # LightGBM keeps the features of linear leaves in single precision while it trains.
+    np.testing.assert_allclose(model.predict(data.X), cached[-1], atol=1e-6)
 
 
 def test_newton_leaves_raise_the_likelihood(data: RankingData) -> None:
@@ -812,8 +813,8 @@ def threads_used(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int | None]
 
 
 def test_threads(threads_used: list[tuple[str, int | None]], data: RankingData) -> None:
-    large = RankingData(np.tile(data.X, (15, 1)), np.tile(data.y, 15), np.zeros(0), np.zeros(0))
-    assert large.X.size == 252_000 > 2 * _CELLS
+    X, y = np.tile(data.X, (15, 1)), np.tile(data.y, 15)
+    assert 2 * _CELLS < X.size < 3 * _CELLS
     options = {**SETTINGS, "n_estimators": 1}
     for n_jobs, small_fit, large_fit, small_predict in (
         (None, 1, 2, 1),
@@ -824,7 +825,7 @@ def test_threads(threads_used: list[tuple[str, int | None]], data: RankingData) 
         (10**6, 4, 4, 4),  # never more than there are processors
     ):
         model = BoostedRanker("mart", **options, n_jobs=n_jobs).fit(data)
-        model.fit(large.X, large.y, group=[len(large.y)])
+        model.fit(X, y, group=[len(y)])
         model.predict(data.X)
         model.predict(data.X, contributions=True)
         next(model.staged_predict(data.X))
@@ -832,11 +833,11 @@ def test_threads(threads_used: list[tuple[str, int | None]], data: RankingData) 
         assert threads_used == expected, n_jobs
         threads_used.clear()
     model = BoostedRanker("mart", **{**options, "n_estimators": 12}).fit(data)
-    model.predict(large.X)
+    model.predict(X)
     plackett.set_num_threads(1)
-    model.predict(large.X)
+    model.predict(X)
     assert threads_used == [("fit", 1), ("predict", 2), ("predict", 1)]
-    assert 2 * _VISITS < 12 * len(large.y) < 3 * _VISITS
+    assert 2 * _VISITS < 12 * len(y) < 3 * _VISITS
     threads_used.clear()
     model.fit(data, init_model=model)
     assert {number for _, number in threads_used} == {1}

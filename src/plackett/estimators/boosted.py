@@ -289,6 +289,7 @@ class BoostedRanker(BaseRanker):
         self.evals_result_ = trained.history
         self.best_iteration_ = trained.best_round
         self.initial_iterations_ = trained.initial_rounds
+        self._is_forest_ = boosting_of(params) == "rf"
 
     def _options(self, name: str, seed: int, machine: Machine) -> dict[str, Any]:
         """Options of the objective: those that were set, in so far as it knows them."""
@@ -416,10 +417,13 @@ class BoostedRanker(BaseRanker):
         return self._to_scores(np.asarray(self._run_trees(features, num_iteration=rounds, raw_score=raw)))
 
     def _run_trees(self, features: Any, *, num_iteration: int, **options: Any) -> Any:
-        rounds = self.booster_.current_iteration() if num_iteration < 0 else num_iteration
+        rounds = self.booster_.current_iteration()
+        rounds = min(rounds, num_iteration) if num_iteration > 0 else rounds
         trees = rounds * self.booster_.num_model_per_iteration()
         threads = threads_to_predict(self.n_jobs, features.shape[0], trees)
-        return self.booster_.predict(features, num_iteration=num_iteration, num_threads=threads, **options)
+        found = self.booster_.predict(features, num_iteration=num_iteration, num_threads=threads, **options)
+        # A random forest is the mean of its trees; of raw scores LightGBM gives the sum.
+        return found / max(1, rounds) if self._is_forest_ and options.get("raw_score") else found
 
     def staged_predict(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
         """The scores after 1, 2, ... rounds."""
@@ -428,10 +432,11 @@ class BoostedRanker(BaseRanker):
         for number in range(self.booster_.current_iteration()):
             step = np.asarray(self._run_trees(features, start_iteration=number, num_iteration=1, raw_score=True))
             total = step if total is None else total + step
+            raw = total / (number + 1) if self._is_forest_ else total.copy()
             if self.gains_ is None:
-                yield total.copy()
+                yield raw
             else:
-                weights = np.exp(total - total.max(axis=1, keepdims=True))
+                weights = np.exp(raw - raw.max(axis=1, keepdims=True))
                 yield self._to_scores(weights / weights.sum(axis=1, keepdims=True))
 
     @property
@@ -472,7 +477,9 @@ class BoostedRanker(BaseRanker):
                 file=str(path),
                 remedy="Write the model anew",
             )
-        self.booster_ = read_booster(path.read_bytes().decode(), str(path))
+        text = path.read_bytes().decode()
+        self.booster_ = read_booster(text, str(path))
+        self._is_forest_ = "\naverage_output\n" in text.partition("\n\n")[0]
         self.best_iteration_ = field(state, "best_iteration", int, NoneType)
         self.initial_iterations_ = field({"initial_iterations": 0} | state, "initial_iterations", int)
         self.evals_result_ = measures_from_json(field(state, "evals_result", dict))
