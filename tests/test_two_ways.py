@@ -121,17 +121,21 @@ def plain_lightgbm(asked: Asked) -> Floats:
     return _of_classes(asked.fitted.model, plain.predict(asked.fitted.X))
 
 
-def shap_values(asked: Asked) -> Floats | None:
-    if asked.fitted.model.gains_ is not None:
+def _sum_of_shap_values(asked: Asked, trees: lgb.Booster) -> Floats | None:
+    model = asked.fitted.model
+    if model.gains_ is not None:
         return None
-    return np.asarray(asked.fitted.model.booster_.predict(asked.fitted.X, pred_contrib=True).sum(axis=1))
+    # LightGBM predicts the mean of a forest's trees, and explains their sum.
+    explained = trees.current_iteration() if "rf" in (model.lightgbm_params or {}).values() else 1
+    return np.asarray(trees.predict(asked.fitted.X, pred_contrib=True).sum(axis=1)) / explained
+
+
+def shap_values(asked: Asked) -> Floats | None:
+    return _sum_of_shap_values(asked, asked.fitted.model.booster_)
 
 
 def shap_values_of_the_text(asked: Asked) -> Floats | None:
-    if asked.fitted.model.gains_ is not None:
-        return None
-    plain = lgb.Booster(model_file=asked.saved / "model.txt")
-    return np.asarray(plain.predict(asked.fitted.X, pred_contrib=True).sum(axis=1))
+    return _sum_of_shap_values(asked, lgb.Booster(model_file=asked.saved / "model.txt"))
 
 
 def contributions(asked: Asked) -> Floats | None:

@@ -374,7 +374,8 @@ class BoostedRanker(BaseRanker):
         if self.gains_ is None:
             return predictions
         classes = predictions.reshape(len(self.gains_), -1).T if predictions.ndim == 1 else predictions
-        return np.asarray(classes @ np.array(self.gains_))
+        # Class by class: the rounding of a matrix product depends on how many rows there are.
+        return np.sum([gain * classes[:, grade] for grade, gain in enumerate(self.gains_)], axis=0)
 
     def _fingerprint(self, train: LabelledRows, evaluation: Sequence[LabelledRows], init_model: Any) -> str:
         parts: list[Any] = [{k: str(v) for k, v in self.get_params().items() if k not in ("n_estimators", "progress")}]
@@ -422,8 +423,9 @@ class BoostedRanker(BaseRanker):
         trees = rounds * self.booster_.num_model_per_iteration()
         threads = threads_to_predict(self.n_jobs, features.shape[0], trees)
         found = self.booster_.predict(features, num_iteration=num_iteration, num_threads=threads, **options)
-        # A random forest is the mean of its trees; of raw scores LightGBM gives the sum.
-        return found / max(1, rounds) if self._is_forest_ and options.get("raw_score") else found
+        # A random forest is the mean of its trees; LightGBM gives the sum of raw scores and of SHAP values.
+        is_sum = self._is_forest_ and (options.get("raw_score") or options.get("pred_contrib"))
+        return found / max(1, rounds) if is_sum else found
 
     def staged_predict(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
         """The scores after 1, 2, ... rounds."""
