@@ -433,10 +433,15 @@ def test_other_containers_are_refused() -> None:
 
 def test_monotone_constraints(data: RankingData) -> None:
     constraints = [1] + [0] * 13
-    model = BoostedRanker(**SETTINGS, leaves="lightgbm", monotone_constraints=constraints).fit(data)
-    grid = np.tile(data.X[:1], (50, 1))
-    grid[:, 0] = np.linspace(data.X[:, 0].min(), data.X[:, 0].max(), 50)
-    assert (np.diff(model.predict(grid)) >= 0).all()
+    values = np.linspace(data.X[:, 0].min(), data.X[:, 0].max(), 50)
+    grid = np.repeat(data.X[:40], 50, axis=0)  # 40 rows, each with 50 values of the first feature
+    grid[:, 0] = np.tile(values, 40)
+    options = {**SETTINGS, "n_estimators": 40, "num_leaves": 15}
+    with pytest.warns(UserWarning, match="leaves hold LightGBM's values, which monotone_constraints needs"):
+        model = BoostedRanker(**options, monotone_constraints=constraints).fit(data)
+    assert (np.diff(model.predict(grid).reshape(40, 50)) >= 0).all()
+    free = BoostedRanker(**options).fit(data)
+    assert (np.diff(free.predict(grid).reshape(40, 50)) < 0).any()
     for bad in ([1], [2] + [0] * 13, ["1"] + [0] * 13, ["0 machines=127.0.0.1:1"] * 14):
         with pytest.raises(ValueError, match="monotone_constraints must hold -1, 0 or 1 for each of 14 features"):
             BoostedRanker(**SETTINGS, monotone_constraints=bad).fit(data)
@@ -532,6 +537,11 @@ def test_a_strangers_model_brings_no_files_and_connections(data: RankingData, tm
                  "model_in", "model_out", "train_data", "test", "parser_config_file", "is_save_binary", "convert_model",
                  "save_period", "pred_name", "device", "unheard_of"):  # fmt: skip
         assert kind in named or kind == "unheard_of"
+    good["parameters"]["n_jobs"] = "8"
+    (path / "plackett.json").write_text(json.dumps(good))
+    with pytest.raises(DataError, match="n_jobs must be"):
+        BoostedRanker.load(path)
+    good["parameters"]["n_jobs"] = None
     hostile += [{"unheard_of": 1}, {"boosting": "gbdt machines=127.0.0.1:9"}, {"label_gain": ["1 fs=/etc/passwd"]}]
     for params in hostile:
         good["parameters"]["lightgbm_params"] = harmless | params

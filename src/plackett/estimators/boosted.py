@@ -112,7 +112,10 @@ class BoostedRanker(BaseRanker):
         "progress": parameters.flag,
     }
 
-    kinds_on_disk: ClassVar[Mapping[str, parameters.Check]] = {"lightgbm_params": check_stored_params}
+    kinds_on_disk: ClassVar[Mapping[str, parameters.Check]] = {
+        "lightgbm_params": check_stored_params,
+        "n_jobs": parameter_kinds["n_jobs"],
+    }
 
     def __init__(
         self,
