@@ -597,7 +597,7 @@ def test_parquet_of_repeated_values(monkeypatch: pytest.MonkeyPatch) -> None:
     table = data.RankingData(np.zeros((rows, 20)), np.zeros(rows), np.zeros(rows, np.int64), np.array([0, rows]))
     target = io.BytesIO()
     data.dump_parquet(table, target)
-    with pytest.raises(DataError, match="bytes expand to 35,200,000 or more"):
+    with pytest.raises(DataError, match="bytes expand to 99,200,000 or more"):
         data.load_parquet(io.BytesIO(target.getvalue()))
 
 

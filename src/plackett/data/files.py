@@ -32,8 +32,8 @@ Source: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
 """A path, `-`, or a binary stream."""
 
 _AT_ONCE = 1 << 22
-_FREE = 1 << 30
-_FREE_LINES = 1 << 22
+_FREE = 1 << 28
+_FREE_LINES = 1 << 21
 _EXPANSION = 250.0
 
 _MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd"}
@@ -114,20 +114,28 @@ def read_stored(source: Source) -> bytes:
 def check_expansion(stored: int, expanded: int, file: str, free: int | None = None) -> None:
     """Refuse what would take far more memory than its stored bytes suggest: a small file could fill any machine.
 
-    A GiB (`free`) is always allowed, then 250 times what is stored ($PLACKETT_MAX_EXPANSION): text of real data has
+    256 MiB (`free`) are always allowed, then 250 times what is stored ($PLACKETT_MAX_EXPANSION): text of real data has
     about 10.
     """
-    chosen = os.environ.get("PLACKETT_MAX_EXPANSION", "")
-    try:
-        largest = float(chosen or _EXPANSION)
-    except ValueError:
-        raise ValueError(f"PLACKETT_MAX_EXPANSION must be a number, or inf, got {chosen!r}") from None
-    if expanded > max(_FREE if free is None else free, largest * stored):
+    if expanded > largest_expansion(stored, free):
         raise DataError(
-            f"{stored:,} bytes expand to {expanded:,} or more, over {largest:g} times as many",
+            f"{stored:,} bytes expand to {expanded:,} or more, over {_most_times():g} times as many",
             file=file,
             remedy="If the file is to be trusted, set the environment variable PLACKETT_MAX_EXPANSION higher",
         )
+
+
+def largest_expansion(stored: int, free: int | None = None) -> float:
+    """The bytes that so many stored ones may expand to."""
+    return max(_FREE if free is None else free, _most_times() * stored)
+
+
+def _most_times() -> float:
+    chosen = os.environ.get("PLACKETT_MAX_EXPANSION", "")
+    try:
+        return float(chosen or _EXPANSION)
+    except ValueError:
+        raise ValueError(f"PLACKETT_MAX_EXPANSION must be a number, or inf, got {chosen!r}") from None
 
 
 class _Joined(io.RawIOBase):

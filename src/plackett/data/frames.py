@@ -21,10 +21,12 @@ from plackett.data.files import (
     check_expansion,
     is_compressed_name,
     is_path,
+    largest_expansion,
     open_source,
     open_target,
     source_name,
 )
+from plackett.data.parquet_sizes import LARGEST_PAGE, row_groups, with_pages
 from plackett.errors import DataError, MissingDependencyError
 from plackett.lists import is_missing, lists_from_qid
 
@@ -219,7 +221,7 @@ def load_parquet(
         names = opened.schema_arrow.names
         with_ids = "id" if ids is None and "id" in names and "id" not in (features or ()) else ids
         columns = _choose_columns(names, name, query, label, features, with_ids)
-        return _read_table(parquet, file, opened, name, columns), columns
+        return _read_table(parquet, file, opened, name, columns, np.dtype(dtype).itemsize), columns
 
     try:
         if is_path(source) and not is_compressed_name(source):
@@ -232,15 +234,20 @@ def load_parquet(
         raise
     except (ArithmeticError, LookupError, MemoryError, OSError, TypeError, ValueError, NotImplementedError) as error:
         raise DataError(f"not a readable Parquet file ({error})", file=name) from error
-    return _ranking_data(table, name, columns, dtype)
+    try:
+        return _ranking_data(table, name, columns, dtype)
+    except DataError:
+        raise
+    except ValueError as error:  # a list that is missing, a text that is not UTF-8
+        raise DataError(str(error), file=name) from error
 
 
-def _read_table(parquet: Any, file: IO[bytes], opened: Any, name: str, columns: _Columns) -> Any:
+def _read_table(parquet: Any, file: IO[bytes], opened: Any, name: str, columns: _Columns, itemsize: int) -> Any:
     """The columns, if they are not too large for the bytes that hold them: repeated values take next to none."""
     stored = file.seek(0, io.SEEK_END)
     kinds = {column: _kind(opened.schema_arrow.field(column).type) for column in columns.all}
     _check_kinds(kinds, columns, name)
-    expanded = _expanded(opened.metadata, kinds)
+    expanded = _expanded(file, opened, kinds, set(columns.features), itemsize)
     check_expansion(stored, expanded, name)
     # A text that comes often is there once, until it is known how much all of them take.
     texts = [column for column, kind in kinds.items() if _is_text(kind)]
@@ -277,24 +284,31 @@ def _is_text(kind: Any) -> bool:
     return any(test(kind) for test in (*texts, types.is_binary, types.is_large_binary, types.is_binary_view))
 
 
-def _expanded(about: Any, kinds: dict[str, Any]) -> int:
-    """The bytes that columns take in memory; of texts their characters are not known yet."""
+def _expanded(file: IO[bytes], opened: Any, kinds: dict[str, Any], features: set[str], itemsize: int) -> int:
+    """The bytes that columns take in memory; of texts their characters are not known yet.
+
+    Features are there three times: as Arrow has them, in X, and in a copy of X where the rows are to be sorted.
+    """
     from pyarrow import types
 
+    stored = file.seek(0, io.SEEK_END)
+    leaves = {opened.schema.column(i).path: i for i in range(len(opened.schema.names))}
+    # What the footer says of pages is not believed, unless no page could take more than is allowed in any case.
+    believed = largest_expansion(stored) >= LARGEST_PAGE
     total = 0
-    for group in map(about.row_group, range(about.num_row_groups)):
-        for chunk in map(group.column, range(group.num_columns)):
-            kind = kinds.get(chunk.path_in_schema)
-            if kind is None:
-                continue
-            rows, size = max(group.num_rows, chunk.num_values), _NUMBER_SIZE
+    for group_rows, chunks in row_groups(file):
+        for name, kind in kinds.items():
+            chunk = chunks[leaves[name]]
+            if _is_text(kind) or not believed:
+                chunk = with_pages(file, chunk)
+            rows, size = max(group_rows, chunk.values), _NUMBER_SIZE + (2 * itemsize if name in features else 0)
             if types.is_decimal(kind) or _is_text(kind):
                 size += _OBJECT_SIZE
             elif types.is_fixed_size_binary(kind):
                 size += _OBJECT_SIZE + kind.byte_width
-            total += max(rows * size, chunk.total_uncompressed_size)
-            if "DELTA_BYTE_ARRAY" in chunk.encodings:  # each text may repeat most of the one before
-                total += rows * chunk.total_uncompressed_size
+            total += max(rows * size, chunk.expanded)
+            if chunk.shares_beginnings:  # each text may repeat most of the one before
+                total += rows * chunk.expanded
     return total
 
 
