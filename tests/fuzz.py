@@ -4,9 +4,9 @@
     python tests/fuzz.py --minutes 60                       for an hour
     python tests/fuzz.py --only letor xmc --inputs 3000 --seed 7
 
-Each target runs in a process of its own, so that a crash is counted and not suffered. What is accepted is written and
-read again: if that gives something else, it was read wrongly in silence. Hashes are set right after an alteration, as
-someone who alters a file would do.
+Each target runs in a process of its own, so that a crash is counted and not suffered: another process goes on. What is
+accepted is written and read again: if that gives something else, it was read wrongly in silence. Hashes are set right
+after an alteration, as someone who alters a file would do.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ from plackett.training.checkpoints import read_tensors, write_tensors
 
 LONGEST = 20.0  # seconds for one input
 UNHURRIED = 600.0  # the same where kernels may have to be compiled first, or the machine has much else to do
+_MOST_CRASHES = 50  # of one target
 _RNG = np.random.default_rng(5)
 X, Y = _RNG.normal(size=(40, 3)), _RNG.integers(0, 3, 40)
 GROUP = [20, 20]
@@ -149,6 +150,16 @@ def _alter_lines(content: bytes, rng: random.Random) -> bytes:
         case _:
             lines.insert(j, lines.pop(i))
     return b"\n".join(lines)
+
+
+def mutate_binary(content: bytes, rng: random.Random) -> bytes:
+    """One to three bytes replaced, most of them in the last two thirds, where a Parquet file describes itself."""
+    altered = bytearray(content)
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(content) if rng.random() < 0.25 else len(content) // 3 * 2)
+        byte = altered[-1 - at]
+        altered[-1 - at] = rng.choice((0, 1, 127, 128, 255, byte ^ 1 << rng.randint(0, 7), rng.randrange(256)))
+    return bytes(altered)
 
 
 def mutate_json(content: bytes, rng: random.Random, whole: bool = False) -> bytes:
@@ -290,6 +301,24 @@ READERS: dict[str, tuple[bytes, Callable[[bytes], None]]] = {
         round_trip(lambda s: data.load_scores(s, _PAIRED).toarray(), lambda a, t: data.dump_scores(_csr(a), t)),
     ),
     "any format": (_LETOR, lambda content: str(data.load(io.BytesIO(content)))),  # type: ignore[dict-item]
+}
+
+
+def _parquet(**options: Any) -> bytes:
+    """A table with texts, whose columns are stored as the options say."""
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {"label": [1.0, 0.0, 2.0, 1.0], "qid": [1, 1, 2, 2], "x1": [0.5, 0.25, 1.0, 2.0], "id": list("abcd")}
+    return _seed_of(
+        lambda table, target: pyarrow.parquet.write_table(table, target, **options), pyarrow.table(columns)
+    )  # fmt: skip
+
+
+_PARQUETS = {
+    "parquet, footer": lambda: _parquet(),
+    "parquet, pages": lambda: _parquet(data_page_version="2.0", compression="zstd", row_group_size=2),
+    "parquet, plain": lambda: _parquet(use_dictionary=False, compression="none", write_statistics=False),
 }
 
 
@@ -783,15 +812,19 @@ def _is_sound(arrays: Any, shape: Any) -> bool:
 
 
 class ReaderTarget:
-    def __init__(self, seed: bytes, run: Callable[[bytes], None]) -> None:
-        self._seed, self.run = seed, run
+    def __init__(self, seed: bytes, run: Callable[[bytes], None], mutator: Mutator = mutate) -> None:
+        self._seed, self.run, self._mutator = seed, run, mutator
 
     def alter(self, rng: random.Random) -> bytes:
-        return mutate(self._seed, rng)
+        return self._mutator(self._seed, rng)
 
 
 TARGETS: dict[str, Callable[[Path], Any]] = {
     **{name: lambda _, pair=pair: ReaderTarget(*pair) for name, pair in READERS.items()},
+    **{
+        name: lambda _, make=make: ReaderTarget(make(), READERS["parquet"][1], mutate_binary)
+        for name, make in _PARQUETS.items()
+    },
     **{f"model: {name}": lambda folder, make=make: ModelTarget(make(), folder) for name, make in MODELS.items()},
     "checkpoint: boosted": BoostedCheckpoint,
     "checkpoint: neural": NeuralCheckpoint,
@@ -801,9 +834,27 @@ TARGETS: dict[str, Callable[[Path], Any]] = {
 }  # fmt: skip
 
 
-def fuzz(target: Any, inputs: int, seconds: float, seed: int, longest: float = LONGEST) -> Counter[str]:
+_COUNTED = ("inputs", "clean errors", "accepted")
+
+
+class Counts(Counter[str]):
+    """Counts that another process can see, in a file, so that they outlive a crash."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__()
+        self._shared = None if path is None else np.memmap(path, np.int64, "r+", shape=(len(_COUNTED),))
+
+    def count(self, name: str) -> None:
+        self[name] += 1
+        if self._shared is not None:
+            self._shared[_COUNTED.index(name)] += 1
+
+
+def fuzz(
+    target: Any, inputs: int, seconds: float, seed: int, longest: float = LONGEST, shared: Path | None = None
+) -> Counter[str]:
     """Counts of inputs, clean errors and accepted ones. Anything else is raised; too long a run ends the process."""
-    counts: Counter[str] = Counter()
+    counts = Counts(shared)
     end = time.monotonic() + seconds
     while counts["inputs"] < inputs and time.monotonic() < end:
         number = seed + counts["inputs"]
@@ -811,9 +862,9 @@ def fuzz(target: Any, inputs: int, seconds: float, seed: int, longest: float = L
         faulthandler.dump_traceback_later(longest, exit=True)
         try:
             target.run(altered)
-            counts["accepted"] += 1
+            counts.count("accepted")
         except DataError:
-            counts["clean errors"] += 1
+            counts.count("clean errors")
         except Counted as finding:
             counts[finding.kind] += 1
             print(f"input {number}: {finding.kind}: {finding}", file=sys.stderr)
@@ -821,17 +872,18 @@ def fuzz(target: Any, inputs: int, seconds: float, seed: int, longest: float = L
             raise AssertionError(f"input {number}: {type(error).__name__}: {error}") from error
         finally:
             faulthandler.cancel_dump_traceback_later()
-        counts["inputs"] += 1
+        counts.count("inputs")
     return counts
 
 
-def _run_here(name: str, inputs: int, seconds: float, seed: int, longest: float) -> dict[str, Any]:
+def _run_here(name: str, inputs: int, seconds: float, seed: int, longest: float, shared: Path | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         target = TARGETS[name](Path(folder))
-        fuzz(target, 5, math.inf, seed, UNHURRIED)  # compiled, imported
+        if shared is None:
+            fuzz(target, 5, math.inf, seed, UNHURRIED)  # compiled, imported
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        counts = fuzz(target, inputs, seconds, seed, longest)
+        counts = fuzz(target, inputs, seconds, seed, longest, shared)
     return {**counts, "MB": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024}
 
 
@@ -844,9 +896,35 @@ def run_apart(
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode == 0:
         return dict(json.loads(done.stdout.splitlines()[-1]))
+    return {", ".join(names): {_kind_of_end(done.stderr): 1, "how": done.stderr[-1500:]}}
+
+
+def run_past_crashes(name: str, inputs: int, seconds: float, seed: int) -> dict[str, Any]:
+    """The same for one of them; after each crash another process goes on with the next input."""
+    total: Counter[str] = Counter()
+    ends: list[str] = []
+    until = time.monotonic() + seconds
+    with tempfile.TemporaryDirectory() as folder:
+        shared = Path(folder) / "counts"
+        while total["inputs"] < inputs and (left := until - time.monotonic()) > 0 and len(ends) < _MOST_CRASHES:
+            shared.write_bytes(bytes(8 * len(_COUNTED)))
+            command = [sys.executable, __file__, "--here", "--only", name, "--shared", str(shared)]
+            command += ["--inputs", str(inputs - total["inputs"]), "--seconds", str(left)]
+            command += ["--seed", str(seed + total["inputs"])]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+            found = dict(zip(_COUNTED, np.fromfile(shared, np.int64).tolist(), strict=True))
+            total.update(found)
+            if done.returncode:
+                total.update({_kind_of_end(done.stderr): 1, "inputs": 1})
+                ends.append(f"input {seed + total['inputs'] - 1}: {done.stderr[-500:]}")
+            else:
+                total["MB"] = max(total["MB"], json.loads(done.stdout.splitlines()[-1])[name]["MB"])
+    return {**total, **({"how": "\n".join(ends)} if ends else {})}
+
+
+def _kind_of_end(errors: str) -> str:
     kinds = {"Timeout (": "hangs", "SilentlyWrong": "silent wrong reads"}
-    kind = next((kind for sign, kind in kinds.items() if sign in done.stderr), "crashes")
-    return {", ".join(names): {kind: 1, "how": done.stderr[-1500:]}}
+    return next((kind for sign, kind in kinds.items() if sign in errors), "crashes")
 
 
 def main() -> None:
@@ -858,11 +936,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--longest", type=float, default=LONGEST, help="seconds for one input")
     parser.add_argument("--here", action="store_true", help="in this process; prints JSON")
+    parser.add_argument("--shared", type=Path, help="with --here: a file for the counts")
     arguments = parser.parse_args()
     chosen, inputs, seed = arguments.only, arguments.inputs, arguments.seed
     seconds = arguments.seconds or 60 * arguments.minutes / len(chosen)
     if arguments.here:
-        print(json.dumps({name: _run_here(name, inputs, seconds, seed, arguments.longest) for name in chosen}))
+        longest, shared = arguments.longest, arguments.shared
+        print(json.dumps({name: _run_here(name, inputs, seconds, seed, longest, shared) for name in chosen}))
         return
     sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
     from measure import report, save
@@ -871,7 +951,7 @@ def main() -> None:
     columns = ["inputs", "clean errors", "accepted", "crashes", "hangs", "silent wrong reads", "MB"]
     results: dict[str, dict[str, Any]] = {}
     for name in chosen:
-        results |= run_apart([name], inputs, seconds, seed)
+        results[name] = run_past_crashes(name, inputs, seconds, seed)
     total = {c: (max if c == "MB" else sum)(found.get(c, 0) for found in results.values()) for c in columns}
     rows = [[name, *(f"{found.get(c, 0):,}" for c in columns)] for name, found in {**results, "all": total}.items()]
     console = Console(width=120)

@@ -1,9 +1,11 @@
 """Rank aggregation: likelihood and information, solvers, existence of the estimate, real data."""
 
 import itertools
+import json
 import math
 import pickle
 import warnings
+from pathlib import Path
 from typing import Any
 
 import mpmath as mp
@@ -24,6 +26,7 @@ from plackett.aggregation.kernels import INFORMATION
 from plackett.aggregation.model import Objective
 from plackett.data import Ballots, load_preflib
 from plackett.data.preflib import tiers_of
+from plackett.errors import DataError
 
 
 def random_ballots(rng: np.random.Generator, ballots: int, items: int, most: int, tied: float = 0.5) -> Ballots:
@@ -147,6 +150,7 @@ def test_hashes_that_collide_merge_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 # Solvers
 
 
+@pytest.mark.filterwarnings("ignore:.* are ties of two items")  # some of those drawn
 @pytest.mark.parametrize("tied", [0.0, 0.5])
 def test_solvers_agree(tied: float) -> None:
     ballots = connected_ballots(1, tied=tied)
@@ -196,6 +200,7 @@ def test_mm_of_strict_rankings_is_hunters() -> None:
     np.testing.assert_allclose(found - found.mean(), expected - expected.mean(), atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:.* are ties of two items")
 def test_a_fit_that_does_not_converge_says_so() -> None:
     with pytest.warns(ConvergenceWarning, match="mm did not converge in 2 steps.*raise max_iter"):
         model = RankAggregator(solver="mm", max_iter=2).fit(connected_ballots(1))
@@ -257,21 +262,21 @@ def test_who_is_to_blame_is_named() -> None:
     }
     for words, more in cases.items():
         with pytest.raises(NoMaximumError, match=words) as caught:
-            RankAggregator().fit(core + more)
+            RankAggregator(on_infinite="error").fit(core + more)
         assert "x" in caught.value.items
         with pytest.warns(UserWarning, match=words):
-            model = RankAggregator(on_infinite="drop").fit(core + more)
+            model = RankAggregator().fit(core + more)
         assert model.items_ == ["a", "b", "c"]
         assert "x" in model.dropped_items_
         np.testing.assert_allclose(model.scores_, RankAggregator().fit(core).scores_, atol=1e-12)
     ballots = as_ballots(core, names=["a", "b", "c", "z"])
     with pytest.raises(NoMaximumError, match=r"on no ballot that ranks anything: z.*drop.*prior=0\.5"):
-        RankAggregator().fit(ballots)
+        RankAggregator(on_infinite="error").fit(ballots)
 
 
 def test_the_error_travels_between_processes() -> None:
     with pytest.raises(NoMaximumError) as caught:
-        RankAggregator().fit([["a", "b"], ["b", "a"], ["a", "x"]])
+        RankAggregator(on_infinite="error").fit([["a", "b"], ["b", "a"], ["a", "x"]])
     again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301
     assert (str(again), again.items) == (str(caught.value), ["x"])
     assert plackett.errors.NoMaximumError is NoMaximumError
@@ -284,7 +289,76 @@ def test_nothing_left_to_keep() -> None:
 
 def test_many_items_to_blame_are_counted() -> None:
     with pytest.raises(NoMaximumError, match="and 11 more"):
-        RankAggregator().fit([["a", "b"], ["b", "a"], *(["a", f"x{i:02}"] for i in range(21))])
+        RankAggregator(on_infinite="error").fit([["a", "b"], ["b", "a"], *(["a", f"x{i:02}"] for i in range(21))])
+
+
+def test_who_is_never_beaten_is_above_and_not_forgotten(tmp_path: Path) -> None:
+    """Places count those above, whose order among themselves is not known; those below change nothing."""
+    core = [["a", "b"], ["b", "c"], ["c", "a"], ["a", "c"]]
+    with pytest.warns(UserWarning, match="none of the rest beats them: x, y"):
+        model = RankAggregator().fit([*core, ["x", "a"], ["y", "b"], ["c", "z"], ["p", "q"]])
+    whole = RankAggregator().fit(core)
+    assert model.outside_ == {"below": ["z"], "above": ["x", "y"], "apart": ["p", "q"]}
+    np.testing.assert_array_equal(model.rank_, whole.rank_ + 2)
+    for found, expected in zip(model.rank_intervals(random_state=0), whole.rank_intervals(random_state=0), strict=True):
+        np.testing.assert_array_equal(found, expected + 2)
+    summary = model.summary()
+    assert [row.rank for row in summary] == [3, 4, 5]
+    lines = [line.split() for line in str(summary).splitlines()]
+    assert lines[1] == ["1", "-", "2", "x,", "y", "infinite"]
+    assert lines[5] == ["6", "z", "0"]
+    assert lines[6] == ["p,", "q", "unknown"]
+    assert "left out x, y (of infinite worth, for none of the rest beats them)" in str(summary)
+    summary.save(tmp_path / "worths.json")
+    stored = json.loads((tmp_path / "worths.json").read_text())
+    assert [(row["item"], row["where"]) for row in stored["outside"][:2]] == [("z", "below"), ("x", "above")]
+    model.save(tmp_path / "model")
+    again = RankAggregator.load(tmp_path / "model")
+    assert again.outside_ == model.outside_
+    np.testing.assert_array_equal(again.rank_, model.rank_)
+    description = json.loads((tmp_path / "model" / "plackett.json").read_text())
+    for wrong in ({"above": ["x"]}, {"beside": []}, {"above": "xy"}):
+        description["state"]["outside"] = wrong
+        (tmp_path / "model" / "plackett.json").write_text(json.dumps(description))
+        with pytest.raises(DataError, match="outside must hold the dropped items"):
+            RankAggregator.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("options", [{"prior": 0.5}, {"ridge": 1.0}])
+def test_items_that_nobody_mentions_are_reported_and_not_solved_for(options: dict[str, Any]) -> None:
+    ballots = as_ballots([["a", "b"], ["b", "c"]], names=["a", "b", "c", *(f"x{i}" for i in range(9997))])
+    with pytest.warns(UserWarning, match="on no ballot that ranks anything: x0, .* and 9,987 more"):
+        model = RankAggregator(**options).fit(ballots)
+    whole = RankAggregator(**options).fit([["a", "b"], ["b", "c"]])
+    assert model.items_ == ["a", "b", "c"]
+    assert len(model.outside_["unranked"]) == 9997
+    np.testing.assert_array_equal(model.scores_, whole.scores_)
+
+
+def test_matrices_that_are_too_large_for_the_ballots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plackett.estimators.aggregator._FREE_COVARIANCE", 1 << 20)
+    n = 1000
+    model = RankAggregator(prior=0.5).fit(np.column_stack([np.arange(n), (np.arange(n) + 1) % n]))
+    with pytest.raises(ValueError, match=r"the covariance of 1,000 items: .* PLACKETT_MAX_EXPANSION higher"):
+        model.summary()
+    monkeypatch.setenv("PLACKETT_MAX_EXPANSION", "inf")
+    assert len(model.standard_errors_) == n
+
+
+def test_completed_ballots_that_are_too_large() -> None:
+    """Refused before any memory is taken: it would be for 4 * 10^9 entries."""
+    ballots = as_ballots([["a"]] * 40_000, names=["a", *map(str, range(100_000))])
+    with pytest.raises(ValueError, match=r"40,000 ballots with all 100,001 items: .* PLACKETT_MAX_EXPANSION higher"):
+        RankAggregator(unranked="last").fit(ballots)
+    assert len(as_ballots([["a"]] * 5, names=["a", "b"]).complete().items) == 10
+
+
+def test_ties_that_say_nothing_are_counted() -> None:
+    votes = [["a", "b"], ["b", "a"], [["a", "b"]], [["a", "b", "c"]], ["a"], ["a", ["b", "c"]], ["c", "b"], ["c", "a"]]
+    with pytest.warns(UserWarning, match=r"3 of 8\.5 ballots \(35\.3%\) are ties of two items, or of all") as caught:
+        RankAggregator().fit(votes, sample_weight=[1, 1, 2, 1, 5, 1, 1.5, 1])
+    assert len(caught) == 1
+    RankAggregator(unranked="last").fit([v for v in votes if v != [["a", "b", "c"]]])  # there all of them say something
 
 
 def test_a_long_chain_is_found_quickly() -> None:

@@ -1,6 +1,8 @@
 """`plackett aggregate`."""
 
 import csv
+import errno
+import io
 import json
 import sys
 from pathlib import Path
@@ -54,7 +56,7 @@ def ballots(tmp_path: Path) -> Path:
 def test_the_table_and_the_warning(plackett: Any, ballots: Path) -> None:
     code, output, error = plackett("aggregate", ballots)
     assert code == 0
-    for part in ("95% interval", "Bob", "ranks", "ballots 8", "left out Zoe"):
+    for part in ("95% interval", "Bob", "ranks", "ballots 8", "left out Zoe (on no ballot that ranks anything)"):
         assert part in " ".join(output.split())
     assert "Warning: left out are items on no ballot that ranks anything: Zoe" in error
 
@@ -84,10 +86,79 @@ def test_json_and_the_model(plackett: Any, ballots: Path, tmp_path: Path) -> Non
     code, output, _ = plackett("aggregate", ballots, "--prior", 0.5, "--json", "--model", tmp_path / "model")
     assert code == 0
     found = json.loads(output)
-    assert found["left out"] == []
+    assert found["left out"] == ["Zoe"]
+    assert found["outside"] == [{"item": "Zoe", "where": "unranked", "reason": "on no ballot that ranks anything"}]
     assert [row["item"] for row in found["items"]] == RankAggregator.load(tmp_path / "model").summary().column(
         "item"
     ).tolist()  # fmt: skip
+
+
+SKATERS = """# DATA TYPE: toc
+# NUMBER ALTERNATIVES: 4
+# ALTERNATIVE NAME 1: Alexander
+# ALTERNATIVE NAME 2: Evgeni
+# ALTERNATIVE NAME 3: Alexei
+# ALTERNATIVE NAME 4: Last
+5: 3,1,2,4
+2: {3,2},1,4
+"""
+
+
+def _rows(output: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.splitlines() if "│" in line]
+
+
+def test_no_first_is_announced_that_is_none(plackett: Any, tmp_path: Path) -> None:
+    path, page = tmp_path / "skaters.toc", tmp_path / "page.html"
+    path.write_text(SKATERS)
+    code, output, error = plackett("aggregate", path, "--report", page)
+    assert code == 0
+    rows = _rows(output)
+    assert [row[:2] for row in rows] == [["1", "Alexei"], ["2", "Alexander"], ["3", "Evgeni"], ["4", "Last"]]
+    assert (rows[0][2], rows[-1][2]) == ("infinite", "0")
+    said = "of infinite worth, for none of the rest beats them: Alexei"
+    assert f"Warning: left out are items of worth 0, for they beat none of the rest: Last; {said}" in error
+    text = page.read_text()
+    assert said in text
+    assert "First is" not in text
+    assert "On place 2, after those that are never beaten, is Alexander" in text
+    with pytest.warns(UserWarning, match=said):
+        model = RankAggregator().fit(load_preflib(path))
+    code, output, _ = plackett("aggregate", path, "--json")
+    assert json.loads(output) == json.loads(json.dumps(model.summary().as_dict()))
+
+
+def test_the_skater_whom_nobody_beat(plackett: Any) -> None:
+    code, output, _ = plackett("aggregate", real_data("preflib", "00006-00000001.toc"))
+    assert code == 0
+    assert [row[:2] for row in _rows(output)[:2]] == [["1", "Alexei Yagudin"], ["2", "Alexander Abt"]]
+
+
+def test_ties_that_say_nothing(plackett: Any, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.toi"
+    path.write_text("# NUMBER ALTERNATIVES: 2\n3: 1,2\n2: 2,1\n5: {1,2}\n")
+    code, _, error = plackett("aggregate", path)
+    assert code == 0
+    assert "Warning: 5 of 10 ballots (50.0%) are ties of two items, or of all that they rank" in error
+
+
+def test_files_are_written_before_anything_is_printed(
+    ballots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As into `| true`: what is printed goes nowhere, and the files are complete all the same."""
+    paths = [tmp_path / name for name in ("worths.csv", "page.html", "worths.svg", "model")]
+
+    class Closed(io.StringIO):
+        def write(self, _text: str) -> int:
+            assert all(path.exists() for path in paths)
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    options = [*("-o", paths[0]), *("--report", paths[1]), *("--plot", paths[2]), *("--model", paths[3])]
+    monkeypatch.setattr(sys, "argv", ["plackett", "aggregate", str(ballots), *map(str, options)])
+    monkeypatch.setattr(sys, "stdout", Closed())
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert all(path.exists() for path in paths)
 
 
 def test_edges(plackett: Any, tmp_path: Path) -> None:

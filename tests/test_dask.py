@@ -523,15 +523,19 @@ def test_items_without_a_finite_worth(rng: np.random.Generator) -> None:
     bag = db.from_sequence(rankings, npartitions=4)
     with dask.config.set(scheduler="sync"):
         with pytest.raises(NoMaximumError) as alone:
-            RankAggregator().fit(rankings)
+            RankAggregator(on_infinite="error").fit(rankings)
         with pytest.raises(NoMaximumError) as together:
-            RankAggregator().fit(bag)
+            RankAggregator(on_infinite="error").fit(bag)
         assert str(together.value) == str(alone.value)
         with pytest.warns(UserWarning, match="best"):
             one = RankAggregator(on_infinite="drop").fit(rankings)
         with pytest.warns(UserWarning, match="best"):
             many = RankAggregator(on_infinite="drop").fit(bag)
         assert many.dropped_items_ == one.dropped_items_ == ["best", "worst"]
+        assert many.outside_ == one.outside_ == {"below": ["worst"], "above": ["best"]}
+        ties = db.from_sequence([["a", "b"], ["b", "a"], [["a", "b"]]], npartitions=3)
+        with pytest.warns(UserWarning, match=r"1 of 3 ballots \(33\.3%\) are ties of two items"):
+            RankAggregator().fit(ties)
         np.testing.assert_allclose(many.scores_, one.scores_, atol=1e-9)
         with pytest.raises(ValueError, match="at least one item above another"):
             RankAggregator().fit(db.from_sequence([["a"], ["b"]], npartitions=2))

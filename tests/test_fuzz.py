@@ -68,6 +68,50 @@ def test_what_ends_another_process_is_counted() -> None:
     assert counts == {"inputs": 2, "crashes": 2}
 
 
+def test_crashes_are_counted_and_passed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A target that ends the process at some inputs: the others are done by the processes that follow."""
+    script = tmp_path / "fuzz_apart.py"
+    script.write_text(
+        f"import os, sys\nsys.path.insert(0, {str(Path(fuzz.__file__).parent)!r})\nimport fuzz\n"
+        "run = lambda content: os.abort() if content[0] else None\n"
+        "target = fuzz.ReaderTarget(bytes(40), run, fuzz.mutate_binary)\n"
+        "fuzz.TARGETS['fragile'] = lambda folder: target\n"
+        "fuzz.main()\n"
+    )
+    monkeypatch.setattr(fuzz, "__file__", str(script))
+    fragile = [_alters_first_byte(n) for n in range(2000)]
+    seed = next(n for n in range(1990) if fragile[n : n + 4] == [False, True, False, False])
+    found = fuzz.run_past_crashes("fragile", 4, 300.0, seed)
+    assert (found["inputs"], found["crashes"], found["accepted"]) == (4, 1, 3)
+    assert found["how"].startswith(f"input {seed + 1}:")
+
+
+def _alters_first_byte(number: int) -> bool:
+    return fuzz.mutate_binary(bytes(40), random.Random(number))[0] != 0  # noqa: S311 - repeatable
+
+
+def test_one_byte_of_a_parquet_file_after_the_other(tmp_path: Path) -> None:
+    """In a process of its own: Arrow ended it where our check of sizes asked it about damaged columns."""
+    script = tmp_path / "bytes.py"
+    script.write_text(
+        f"import io, sys\nsys.path.insert(0, {str(Path(fuzz.__file__).parent)!r})\nimport fuzz\n"
+        "from plackett.data import load_parquet\nfrom plackett.errors import DataError\n"
+        "refused = 0\n"
+        "for make in fuzz._PARQUETS.values():\n"
+        "    content = make()\n"
+        "    for at in range(len(content) // 4, len(content)):\n"
+        "        for byte in {0, content[at] ^ 1, content[at] ^ 4} - {content[at]}:\n"
+        "            try:\n"
+        "                load_parquet(io.BytesIO(content[:at] + bytes([byte]) + content[at + 1 :]))\n"
+        "            except DataError:\n"
+        "                refused += 1\n"
+        "print(refused)\n"
+    )
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)  # noqa: S603
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert int(run.stdout) > 1000
+
+
 def test_guided_by_coverage(tmp_path: Path) -> None:
     pytest.importorskip("atheris")
     for number, (seed, _) in enumerate(fuzz.READERS.values()):

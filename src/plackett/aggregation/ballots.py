@@ -174,6 +174,7 @@ class Rankings:
     ballot_tiers  ballot b has the tiers ballot_tiers[b] to ballot_tiers[b+1] - 1, at least two
     weights       how often each ballot was cast, above 0
     count         the number of items there are, ranked or not
+    level         how often ballots were cast that tie all their items, two or more: they say nothing and are not here
     """
 
     items: npt.NDArray[np.int32]
@@ -181,6 +182,7 @@ class Rankings:
     ballot_tiers: IntArray
     weights: Floats
     count: int
+    level: float = 0.0
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -214,6 +216,7 @@ class Rankings:
             offsets_from_sizes(np.diff(self.ballot_tiers)[ballots]),
             weights,
             self.count,
+            self.level,
         )
 
 
@@ -238,6 +241,7 @@ def prepare(ballots: Ballots) -> Rankings:
         tiers_before[offsets],
         cast,
         len(ballots.names),
+        level=float(cast[(np.diff(tiers_before[offsets]) == 1) & (np.diff(offsets) > 1)].sum()),
     )
     return _merge(rankings, ballots)
 

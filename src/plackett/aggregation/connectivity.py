@@ -11,7 +11,7 @@ between each other: their tie is compatible with any difference between them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,6 +26,14 @@ from plackett.data.containers import rows_of_lists
 from plackett.errors import NoMaximumError
 
 _MOST_NAMED = 10
+
+REASONS = {
+    "below": "of worth 0, for they beat none of the rest",
+    "above": "of infinite worth, for none of the rest beats them",
+    "apart": "not compared with the rest",
+    "unranked": "on no ballot that ranks anything",
+}
+"""Why items are outside a ranking, by how they stand to it."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +55,16 @@ class Connectivity:
     def left_out(self, names: Sequence[Any]) -> list[Any]:
         return [name for name, kept in zip(names, self.kept, strict=True) if not kept]
 
-    def describe(self, names: Sequence[Any]) -> str:
-        """Which items are not kept, and why."""
-        groups = (
-            (self.below, "of worth 0, for they beat none of the rest"),
-            (self.above, "of infinite worth, for none of the rest beats them"),
-            (self.apart, "not compared with the rest"),
-            (self.unranked, "on no ballot that ranks anything"),
-        )
-        return "; ".join(f"{why}: {_listing(names, mask)}" for mask, why in groups if mask.any())
+    def outside(self, names: Sequence[Any]) -> dict[str, list[Any]]:
+        """The items that are not kept, by how they stand to the others: a key of `REASONS`."""
+        masks = {where: getattr(self, where) for where in REASONS}
+        return {where: [names[i] for i in np.flatnonzero(mask)] for where, mask in masks.items() if mask.any()}
 
     def error(self, names: Sequence[Any]) -> NoMaximumError:
         """To raise where not all items are kept."""
         if self.kept.sum() > 1:
-            reasons = f'There are items {self.describe(names)}. Leave them out by on_infinite="drop", or give'
+            blamed = describe_outside(self.outside(names))
+            reasons = f'There are items {blamed}. Leave them out by on_infinite="drop", or give'
         else:
             reasons = "No two items beat each other, directly or through others. Give"
         return NoMaximumError(
@@ -69,10 +73,14 @@ class Connectivity:
         )
 
 
-def _listing(names: Sequence[Any], mask: npt.NDArray[np.bool_]) -> str:
-    chosen = [str(names[i]) for i in np.flatnonzero(mask)[:_MOST_NAMED]]
-    more = int(mask.sum()) - len(chosen)
-    return ", ".join(chosen) + (f" and {more:,} more" if more else "")
+def describe_outside(outside: Mapping[str, Sequence[Any]]) -> str:
+    """Which items are outside a ranking, and why."""
+    return "; ".join(f"{REASONS[where]}: {listing(names)}" for where, names in outside.items())
+
+
+def listing(names: Sequence[Any]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(map(str, names[:_MOST_NAMED])) + (f" and {more:,} more" if more > 0 else "")
 
 
 class Steps(NamedTuple):

@@ -32,6 +32,14 @@ class Evidence(Protocol):
     def weight(self) -> float:
         """How often these were cast."""
 
+    @property
+    def level(self) -> float:
+        """How often ballots were cast that tie all their items, two or more: they say nothing."""
+
+    @property
+    def ranked(self) -> npt.NDArray[np.bool_]:
+        """Which items are on a ballot that says something."""
+
     def steps(self) -> Steps:
         """Who beats whom."""
 
@@ -67,6 +75,14 @@ class BallotsInMemory:
     @property
     def weight(self) -> float:
         return float(self.rankings.weights.sum())
+
+    @property
+    def level(self) -> float:
+        return self.rankings.level
+
+    @property
+    def ranked(self) -> npt.NDArray[np.bool_]:
+        return np.bincount(self.rankings.items, minlength=self.rankings.count) > 0
 
     def steps(self) -> Steps:
         return steps_of(self.rankings)

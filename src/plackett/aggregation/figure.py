@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from plackett.aggregation.connectivity import listing
 from plackett.aggregation.summary import WorthSummary
 from plackett.arguments import check_kind
 from plackett.data.files import save_figure
@@ -48,6 +49,10 @@ def worth_figure(summary: WorthSummary, path: str | Path | None = None, *, top: 
     axes.set_xlabel(f"worth, with {summary.confidence:.0%} intervals (dashed: all worths equal)")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", alpha=0.25)
+    if above := summary.outside.get("above"):
+        axes.set_title(
+            f"above all of these, never beaten: {listing(above)}", fontsize="small", wrap=True, parse_math=False
+        )
     if path is not None:
         save_figure(figure, path)
     return figure

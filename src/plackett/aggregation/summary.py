@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from plackett.aggregation.connectivity import REASONS, listing
 from plackett.data.files import open_target
 
 
@@ -31,7 +32,7 @@ class WorthRow:
     rank_high: int
 
 
-COLUMNS = tuple(field.name for field in fields(WorthRow))
+COLUMNS = tuple(column.name for column in fields(WorthRow))
 """Of files of worths."""
 
 
@@ -42,6 +43,8 @@ class WorthSummary:
     rows: list[WorthRow]
     confidence: float
     facts: dict[str, Any]
+    outside: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Items that are not ranked, by a key of `connectivity.REASONS`."""
 
     def __iter__(self) -> Iterator[WorthRow]:
         return iter(self.rows)
@@ -52,26 +55,32 @@ class WorthSummary:
     def column(self, name: str) -> npt.NDArray[Any]:
         return np.array([getattr(row, name) for row in self.rows])
 
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        outside = [
+            {"item": name, "where": where, "reason": REASONS[where]}
+            for where, names in self.outside.items()
+            for name in names
+        ]
+        rows = [asdict(row) for row in self.rows]
+        return {"confidence": self.confidence, **self.facts, "outside": outside, "items": rows}
+
     def save(self, path: str | Path) -> None:
         """Write a row an item to a file that ends with .csv or .json, compressed if .gz or the like follows."""
-        suffix = table_format(path)
-        rows = [asdict(row) for row in self.rows]
-        if suffix == ".json":
-            text = (
-                json.dumps({"confidence": self.confidence, **self.facts, "items": rows}, indent=1, default=str) + "\n"
-            )
+        if table_format(path) == ".json":
+            text = json.dumps(self.as_dict(), indent=1, default=str) + "\n"
         else:
             table = io.StringIO(newline="")
             writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows(asdict(row) for row in self.rows)
             text = table.getvalue()
         with open_target(path) as file:
             file.write(text.encode())
 
     def __str__(self) -> str:
         header = self.header()
-        cells = [header, *map(row_cells, self.rows)]
+        cells = [header, *self.cells()]
         widths = [max(len(row[k]) for row in cells) for k in range(len(header))]
         lines = [
             "  ".join(
@@ -85,13 +94,24 @@ class WorthSummary:
         """Of the table that people see."""
         return ["rank", "item", "worth", f"{self.confidence:.0%} interval", "score", "error", "ranks"]
 
+    def cells(self) -> list[list[str]]:
+        """The rows that people see: items by rank, and what is above, below or beside them."""
+        above, below = (self.outside.get(where, ()) for where in ("above", "below"))
+        last = len(above) + len(self.rows)
+        found = [_outside_cells(_places(1, len(above)), above, "infinite")] if above else []
+        found += map(row_cells, self.rows)
+        found += [_outside_cells(_places(last + 1, last + len(below)), below, "0")] if below else []
+        beside = (names for where, names in self.outside.items() if where not in ("above", "below"))
+        return found + [_outside_cells("", names, "unknown") for names in beside]
+
     def fit(self) -> str:
-        """How the model fits, in a line."""
+        """How the model fits, and why items are left out, in a line."""
         texts = []
         for name, value in self.facts.items():
             number = isinstance(value, float)
-            text = f"{value:,.2f}".removesuffix(".00") if number else ", ".join(map(str, value))
-            texts += [f"{name} {text}"] if text else []
+            text = f"{value:,.2f}".removesuffix(".00") if number else listing(value)
+            texts += [f"{name} {text}"] if text and not (name == "left out" and self.outside) else []
+        texts += [f"left out {listing(names)} ({REASONS[where]})" for where, names in self.outside.items()]
         return "; ".join(texts)
 
 
@@ -101,6 +121,14 @@ def table_format(path: str | Path) -> str:
     if not suffixes:
         raise ValueError(f"the file must end with .csv or .json, got {str(path)!r}")
     return suffixes[-1]
+
+
+def _places(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} - {last}"
+
+
+def _outside_cells(places: str, names: Sequence[Any], worth: str) -> list[str]:
+    return [places, listing(names), worth, "", "", "", ""]
 
 
 def row_cells(row: WorthRow) -> list[str]:

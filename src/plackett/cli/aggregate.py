@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,11 +57,7 @@ def aggregate(
     for warning in caught:
         Console(stderr=True, soft_wrap=True).print(f"[bold yellow]Warning:[/] {shown(str(warning.message))}")
     summary = aggregator.summary(confidence=confidence, random_state=seed)
-    if as_json:
-        found = {"confidence": confidence, **summary.facts, "items": [asdict(row) for row in summary]}
-        print(json.dumps(found, indent=1))
-    else:
-        console.print(worth_table(summary, str(ballots)))
+    # Files first: who reads what is printed may stop reading at any time.
     if output is not None:
         summary.save(output)
     if model is not None:
@@ -72,6 +67,10 @@ def aggregate(
         write_page(page, report)
     if plot is not None:
         worth_figure(summary, plot)
+    if as_json:
+        print(json.dumps(summary.as_dict(), indent=1))
+    else:
+        console.print(worth_table(summary, str(ballots)))
 
 
 def _read(source: Path, edges: bool, format_name: FormatName | None, items: str | None) -> Any:

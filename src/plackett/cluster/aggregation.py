@@ -61,6 +61,7 @@ class _Facts:
     costs: tuple[int, int]
     steps: Steps
     hash: str
+    level: float
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,14 @@ class BallotsOnCluster:
     @property
     def weight(self) -> float:
         return float(sum(facts.weight for facts in self._facts))
+
+    @property
+    def level(self) -> float:
+        return sum(facts.level for facts in self._facts)
+
+    @property
+    def ranked(self) -> npt.NDArray[np.bool_]:
+        return np.any([facts.steps.ranked for facts in self._facts], axis=0)
 
     def steps(self) -> Steps:
         return _union([facts.steps for facts in self._facts])
@@ -171,6 +180,7 @@ def _facts_of(part: Objective, names: list[Any]) -> _Facts:
         (part.cost(GRADIENT), part.cost(INFORMATION)),
         _condensed(steps_of(rankings)),
         ballots_hash(rankings, names),
+        rankings.level,
     )
 
 

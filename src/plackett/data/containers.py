@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.floating[Any]]
 
+_COMPLETED = 41  # bytes that an item on a ballot takes while others are put below it
+
 
 def _check_matrix(name: str, values: Any) -> None:
     check_unmasked(name, values)
@@ -180,9 +182,13 @@ class Ballots:
 
     def complete(self) -> Ballots:
         """The same ballots with the items that a ballot leaves out tied below all it ranks."""
+        from plackett.data.files import check_expansion
         from plackett.likelihood.partition import ranks_if_large  # not for everyone who reads a file
 
         sizes = np.diff(self.offsets)
+        given = sum(array.nbytes for array in (self.items, np.asarray(self.labels), self.offsets))
+        what = f"{len(self):,} ballots with all {len(self.names):,} items"
+        check_expansion(given, _COMPLETED * len(self) * len(self.names), what)
         missing = np.ones((len(self), len(self.names)), bool)
         ballot = np.repeat(np.arange(len(self)), sizes)
         missing[ballot, self.items] = False

@@ -223,8 +223,13 @@ class OpenSource:
                 f"the compressed data is broken or cut off ({error})", file=self.name, remedy="Fetch the file again"
             ) from error
         self._expanded += len(part)
-        check_expansion(self._stored(), self._expanded, self.name, self._free)
+        self.check_expansion(self._expanded)
         return part
+
+    def check_expansion(self, expanded: int) -> None:
+        """Refuse compressed bytes that became, or are about to become, so many in memory: text, or arrays of it."""
+        if self._compressed:
+            check_expansion(self._stored(), expanded, self.name, self._free)
 
     def close(self) -> None:
         if self._owned:

@@ -19,6 +19,7 @@ from plackett.data import kernels, sparse_text
 from plackett.data.cache import Arrays, cached
 from plackett.data.containers import RankingData
 from plackett.data.files import (
+    OpenSource,
     Source,
     is_compressed_name,
     is_path,
@@ -37,6 +38,7 @@ _LONGEST_ID = 256
 _MOST_CHARACTERS = 1 << 24
 _PADDING = 16
 _LONGEST_LABEL = 400  # of those with a value below infinity, but for leading zeros
+_MOST_DENSE, _DENSE = 1 << 25, 50  # numbers of a dense array in any case, and for each that is given
 
 
 @dataclass
@@ -99,7 +101,7 @@ def load_letor(
         parser = piece_parser(first_index, limit, unsorted, np.dtype(dtype), ids, exact=True)
         with open_source(source) as file:
             pieces = sparse_text.parse_pieces(file, parser)
-        return _join(pieces, source_name(source), n_features, sparse, np.dtype(dtype), scattered)
+            return _join(pieces, file, n_features, sparse, np.dtype(dtype), scattered)
 
     arrays = dict(cached(source, cache, options, parse))
     X = _features(arrays, sparse)
@@ -161,8 +163,14 @@ def _query_file(source: Source) -> Path | None:
 
 
 def _join(
-    pieces: list[Rows], name: str, n_features: int | None, sparse: bool, dtype: np.dtype[Any], scattered: Scattered
+    pieces: list[Rows],
+    file: OpenSource,
+    n_features: int | None,
+    sparse: bool,
+    dtype: np.dtype[Any],
+    scattered: Scattered,
 ) -> Arrays:
+    name = file.name
     pieces = [piece for piece in pieces if piece.rows]
     if not pieces:
         raise DataError("the file holds no rows", file=name)
@@ -174,7 +182,8 @@ def _join(
         if lists.rows is not None and scattered == "error":
             raise _scattered_error(qid, lists.rows, pieces, name)
         arrays |= {"qid": lists.sort(qid), "offsets": lists.offsets, "y": lists.sort(arrays["y"])}
-    ids = _join_ids(pieces, name)
+    file.check_expansion(sum(piece.nbytes + (0 if piece.ids is None else 4 * piece.ids.nbytes) for piece in pieces))
+    ids = _join_ids(pieces, name)  # as characters of four bytes each
     if ids is not None:
         arrays["ids"] = ids if lists is None else lists.sort(ids)
     width = sparse_text.widest(pieces) if n_features is None else int(n_features)
@@ -185,7 +194,7 @@ def _join(
             data, indices, indptr = rows.data, rows.indices, rows.indptr
         shape = np.array([len(indptr) - 1, width])
         return {**arrays, "X_data": data, "X_indices": indices, "X_indptr": indptr, "X_shape": shape}
-    _check_dense(pieces, width, name)
+    _check_dense(pieces, width, dtype, file)
     rows = None if lists is None else lists.rows
     return {**arrays, "X": sparse_text.join_dense(pieces, width, dtype, rows)}
 
@@ -309,15 +318,16 @@ def _scattered_error(qid: IntArray, rows: IntArray, pieces: list[Rows], name: st
     )
 
 
-def _check_dense(pieces: list[Rows], width: int, name: str) -> None:
+def _check_dense(pieces: list[Rows], width: int, dtype: np.dtype[Any], file: OpenSource) -> None:
     rows = sum(piece.rows for piece in pieces)
     stored = sum(len(piece.columns) for piece in pieces)
-    if rows * width > max(1 << 28, 50 * stored):
+    if rows * width > max(_MOST_DENSE, _DENSE * stored):
         raise DataError(
             f"{rows:,} rows of {width:,} features, of which {stored:,} are given, are too many for a dense array",
-            file=name,
+            file=file.name,
             remedy="Pass sparse=True, or n_features= to refuse indices that are too large",
         )
+    file.check_expansion(sum(piece.nbytes for piece in pieces) + rows * width * dtype.itemsize)
 
 
 def load_group(source: Source) -> IntArray:

@@ -72,6 +72,10 @@ class Piece:
     def rows(self) -> int:
         return len(self.starts) - 1
 
+    @property
+    def nbytes(self) -> int:
+        return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray | Piece))
+
 
 class Problem(Exception):  # noqa: N818 - what becomes an error when its line is known
     """Something wrong at a byte of a text."""
@@ -134,7 +138,7 @@ def parse_pieces(
 ) -> list[P]:
     """Parse all lines; `parse` takes a text and where to begin and end in it; `header` tells if the first is one."""
     pieces: list[P] = []
-    lines = 0
+    lines = nbytes = 0
     for block in _blocks(file):
         cuts = [0]
         if header is not None:
@@ -150,6 +154,8 @@ def parse_pieces(
             piece.first_line = lines + 1
             pieces.append(piece)
             lines += block.count(b"\n", first, last)
+            nbytes += piece.nbytes
+            file.check_expansion(nbytes)  # short lines take several times their bytes as numbers
     return pieces
 
 

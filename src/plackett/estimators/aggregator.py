@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from plackett.aggregation import inference
 from plackett.aggregation.ballots import as_ballots, check_names, prepare, weighted
-from plackett.aggregation.connectivity import connectivity, is_separated
+from plackett.aggregation.connectivity import REASONS, connectivity, describe_outside, is_separated
 from plackett.aggregation.evidence import BallotsInMemory, Evidence
 from plackett.aggregation.figure import worth_figure
 from plackett.aggregation.model import Objective
@@ -24,6 +24,7 @@ from plackett.aggregation.solvers import SOLVERS, choose, solve
 from plackett.aggregation.summary import WorthRow, WorthSummary
 from plackett.arguments import as_numbers, check_kind, describe
 from plackett.cluster import are_spread
+from plackett.data.files import check_expansion
 from plackett.data.stored import parse_arrays, regular_file
 from plackett.estimators.saved import WORTHS, SavedModel, check_numbers, field
 from plackett.likelihood.partition import partition_log_likelihood
@@ -32,6 +33,7 @@ from plackett.lists import check_finite, check_positive
 Floats = npt.NDArray[np.float64]
 
 _MOST_SAVED = 5000  # items: their covariance takes 200 MB
+_FREE_COVARIANCE = 1 << 30  # bytes, whatever there is of ballots
 _SAMPLES = {"simulation": 5000, "bootstrap": 500}
 """Methods of intervals for ranks, and how many draws they make."""
 
@@ -48,15 +50,17 @@ class RankAggregator(SavedModel):
         prior: every item beats, and loses to, an item of the prior's own this many times. It makes all worths finite
             and draws them together; 0.5 is customary. 0: none.
         unranked: items that a ballot leaves out are "ignore"d, or tied "last".
-        on_infinite: where the maximum likelihood estimate does not exist, an "error" names the items that are to blame,
-            or these are left out ("drop") with a warning.
+        on_infinite: where the maximum likelihood estimate does not exist, the items that are to blame are left out with
+            a warning ("drop"), or an "error" names them.
         tol: largest `residual_` at the maximum.
         max_iter: of the solver.
 
     Attributes:
-        items_: the names of the items, dropped_items_: of those left out.
+        items_: the names of the items; dropped_items_: of those left out; outside_: these by how they stand to the
+            others, "above" (never beaten), "below" (never above others), "apart" or "unranked".
         scores_: log-worths, with mean zero; worths_: with sum one.
-        rank_: from 1; items whose scores differ by less than 1e-9, which is rounding, share the first of their places.
+        rank_: from 1, after the items left out "above"; items whose scores differ by less than 1e-9, which is rounding,
+            share the first of their places.
         covariance_, standard_errors_: of the scores (of deviations from their mean). Computed when first asked for.
         coef_, coef_standard_errors_: with item features, scores are X @ coef_.
         log_likelihood_, null_log_likelihood_ (all worths equal), aic_, bic_, n_parameters_, n_ballots_.
@@ -78,7 +82,7 @@ class RankAggregator(SavedModel):
         ridge: float = 0.0,
         prior: float = 0.0,
         unranked: str = "ignore",
-        on_infinite: str = "error",
+        on_infinite: str = "drop",
         tol: float = 1e-6,
         max_iter: int = 1000,
     ) -> None:
@@ -107,7 +111,8 @@ class RankAggregator(SavedModel):
                 the items, in any order; or an array, (items, features), in the order of the names.
             sample_weight: how often each ballot was cast, times its own weight.
 
-        Ballots without two tiers, and those of weight 0, say nothing and are left out.
+        Ballots without two tiers, and those of weight 0, say nothing and are left out; a warning tells how many tie all
+        their items. Items that no other ballot ranks are left out as well, with a warning, unless there is X.
         """
         if y is not None:
             raise ValueError("y must be None, for ballots hold their order: pass weights as sample_weight=")
@@ -119,9 +124,22 @@ class RankAggregator(SavedModel):
         features = None if X is None else _check_features(X, evidence.names)
         if evidence.ballots == 0:
             raise ValueError("ballots must rank at least one item above another, got none of weight above 0 that does")
+        if evidence.level:
+            level, cast = evidence.level, evidence.level + evidence.weight
+            warnings.warn(
+                f"{level:,.10g} of {cast:,.10g} ballots ({level / cast:.1%}) are ties of two items, or of all that they "
+                "rank: they say nothing in this model, where a tie is an order that is not known, and are left out",
+                stacklevel=2,
+            )
         self.dropped_items_: list[Any] = []
+        self.outside_: dict[str, list[Any]] = {}
         if not (self.ridge or self.prior):
             evidence = self._with_maximum(evidence, features)
+        elif features is None and not (ranked := evidence.ranked).all():
+            names = [name for name, known in zip(evidence.names, ranked, strict=True) if not known]
+            evidence = self._without(evidence, ranked, {"unranked": names})
+        if self.outside_:
+            warnings.warn(f"left out are items {describe_outside(self.outside_)}", stacklevel=2)
         self.items_ = evidence.names
         n = len(self.items_)
         self.ballots_hash_ = evidence.hash()
@@ -195,9 +213,16 @@ class RankAggregator(SavedModel):
             return evidence
         if self.on_infinite == "error" or found.kept.sum() < 2:
             raise found.error(evidence.names)
-        warnings.warn(f"left out are items {found.describe(evidence.names)}", stacklevel=3)
-        self.dropped_items_ = found.left_out(evidence.names)
-        return evidence.restrict(found.kept)
+        return self._without(evidence, found.kept, found.outside(evidence.names))
+
+    def _without(self, evidence: Evidence, kept: npt.NDArray[np.bool_], outside: dict[str, list[Any]]) -> Evidence:
+        self.outside_ = outside
+        self.dropped_items_ = [name for name, keep in zip(evidence.names, kept, strict=True) if not keep]
+        return evidence.restrict(kept)
+
+    @property
+    def _places_above(self) -> int:
+        return len(self.outside_.get("above", ()))
 
     # What follows from scores
 
@@ -207,7 +232,7 @@ class RankAggregator(SavedModel):
 
     @property
     def rank_(self) -> npt.NDArray[np.int64]:
-        return inference.ranks_of(self._fitted())
+        return inference.ranks_of(self._fitted()) + self._places_above
 
     def _fitted(self) -> Floats:
         check_is_fitted(self, "scores_")
@@ -223,6 +248,7 @@ class RankAggregator(SavedModel):
                     f"the covariance of more than {_MOST_SAVED:,} items is not saved, nor kept on Dask: fit the model "
                     "again in memory"
                 )
+            self._check_covariance()
             found = self._objective.covariance(self._parameters)
             if self._objective.X is not None:
                 found = self._objective.X @ found @ self._objective.X.T
@@ -231,6 +257,15 @@ class RankAggregator(SavedModel):
             found = found - found.mean(axis=0)
             self._covariance = found - found.mean(axis=1, keepdims=True)
         return self._covariance
+
+    def _check_covariance(self) -> None:
+        """Refuse matrices that take far more memory than the ballots suggest."""
+        n = len(self.items_)
+        needed = 24 * n * n  # the information, its factor and its inverse
+        if needed > _FREE_COVARIANCE and self._objective is not None:
+            rankings = self._objective.rankings
+            given = rankings.items.nbytes + rankings.starts.nbytes
+            check_expansion(given, needed, f"the covariance of {n:,} items", _FREE_COVARIANCE)
 
     @property
     def standard_errors_(self) -> Floats:
@@ -282,7 +317,8 @@ class RankAggregator(SavedModel):
             drawn = inference.simulated_scores(scores, self.covariance_, samples, generator)
         else:
             drawn = self._bootstrapped_scores(samples, generator)
-        return inference.rank_intervals(drawn, confidence)
+        low, high = inference.rank_intervals(drawn, confidence)
+        return inference.Intervals(low + self._places_above, high + self._places_above)
 
     def _bootstrapped_scores(self, samples: int, generator: np.random.Generator) -> Floats:
         """(samples, items), by the Bayesian bootstrap of Rubin (1981).
@@ -392,7 +428,7 @@ class RankAggregator(SavedModel):
             "BIC": self.bic_,
             "left out": self.dropped_items_,
         }
-        return WorthSummary(rows, confidence, facts)
+        return WorthSummary(rows, confidence, facts, self.outside_)
 
     def plot(self, path: Any = None, *, confidence: float = 0.95, top: int | None = 100) -> Any:
         """Worths of the best `top` items with intervals as a matplotlib Figure, saved if a path is given."""
@@ -419,6 +455,7 @@ class RankAggregator(SavedModel):
         return {
             "items": self.items_,
             "dropped_items": self.dropped_items_,
+            "outside": self.outside_,
             **{name: getattr(self, f"{name}_") for name in _FACTS},
         }
 
@@ -428,6 +465,8 @@ class RankAggregator(SavedModel):
         self.items_, self.dropped_items_ = field(state, "items", list), field(state, "dropped_items", list)
         check_names(self.items_)
         _check_saved(self.items_ + self.dropped_items_)
+        self.outside_ = field(state, "outside", dict) if "outside" in state else {}  # not in models of 0.1
+        _check_outside(self.outside_, self.dropped_items_)
         n = len(self.items_)
         shapes = {"scores": (n,), "covariance": (n, n), "coef": (getattr(self, "n_features_in_", None),)}
         shapes["coef_standard_errors"] = shapes["coef"]
@@ -458,6 +497,12 @@ def _check_arrays(arrays: Mapping[str, Floats]) -> None:
 def _check_saved(names: list[Any]) -> None:
     if not all(isinstance(name, str | int | float) for name in names):
         raise ValueError("items must be texts or numbers in a model on disk")
+
+
+def _check_outside(outside: dict[str, Any], dropped: list[Any]) -> None:
+    names = [name for group in outside.values() if isinstance(group, list) for name in group]
+    if not set(outside) <= set(REASONS) or (outside and sorted(map(str, names)) != sorted(map(str, dropped))):
+        raise ValueError(f"outside must hold the dropped items by {', '.join(REASONS)}")
 
 
 _FACTS: dict[str, tuple[type, ...]] = {

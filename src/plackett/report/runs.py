@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from plackett.aggregation.connectivity import describe_outside
 from plackett.aggregation.summary import WorthSummary
 from plackett.data.containers import MultilabelData, RankingData
 from plackett.environment import versions
@@ -99,9 +100,11 @@ def aggregation_page(
     """
     summary = aggregator.summary() if summary is None else summary
     best = summary.rows[0]
+    outside = f" Left out are items {describe_outside(summary.outside)}." if summary.outside else ""
     said = (
-        f"{len(summary):,} items ranked by {aggregator.n_ballots_:,.10g} ballots. First is {best.item}, with a worth "
-        f"of {best.worth:.3g} ({_interval(summary)} {best.worth_low:.3g} to {best.worth_high:.3g})."
+        f"{len(summary):,} items ranked by {aggregator.n_ballots_:,.10g} ballots.{outside} "
+        f"{'First' if best.rank == 1 else f'On place {best.rank}, after those that are never beaten,'} is {best.item}, "
+        f"with a worth of {best.worth:.3g} ({_interval(summary)} {best.worth_low:.3g} to {best.worth_high:.3g})."
     )
     sections = [
         Section("Worths", _worth_plots(summary)),
@@ -367,5 +370,5 @@ def _fit_facts(aggregator: Any) -> dict[str, Any]:
         "BIC": aggregator.bic_,
         "solver": f"{aggregator.solver_}, {aggregator.n_iter_} steps",
         "converged": aggregator.converged_,
-        "left out": ", ".join(map(str, aggregator.dropped_items_)) or "nothing",
+        "left out": describe_outside(aggregator.outside_) or "nothing",
     }
