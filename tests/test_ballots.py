@@ -1,6 +1,7 @@
 """PrefLib files and CSV of rankings."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,41 @@ def test_csv_by_rank() -> None:
     assert ballots.labels.tolist() == [-1, -2.5, -2.5, -1]
     assert sets_of(ballots) == [[{"a"}, {"b", "c"}], [{"b"}]]
     assert ballots.weights.tolist() == [5, 2]
+
+
+def test_approvals_are_no_ranks() -> None:
+    """Read as ranks, 0 would be better than 1."""
+    table = b"Ada,Bob,Eve,weight\n1,0,,2\n0,1,1,1\n"
+    with pytest.raises(DataError, match=r"line 2: rank 0 in column Bob, .*: '0'\. .* pass layout=.approvals"):
+        load_rankings_csv(io.BytesIO(table))
+    found = load_rankings_csv(io.BytesIO(table), layout="approvals")
+    assert found.items.tolist() == [0, 1, 0, 1, 2]
+    assert found.labels.tolist() == [1, 0, 0, 1, 1]
+    assert found.weights.tolist() == [2, 1]
+    again = io.BytesIO()
+    dump_rankings_csv(found, again, layout="approvals")
+    assert again.getvalue() == table
+    again = io.BytesIO()
+    dump_rankings_csv(found, again)  # as ranks, which begin with 1
+    assert again.getvalue() == b"Ada,Bob,Eve,weight\n1,2,,2\n2,1,1,1\n"
+    with pytest.raises(DataError, match="expected 1 for an approved item or 0 for another in column Ada: '2'"):
+        load_rankings_csv(io.BytesIO(b"Ada,Bob\n2,0\n"), layout="approvals")
+    with pytest.raises(ValueError, match="labels must be 0 or 1"):
+        dump_rankings_csv(load_rankings_csv(io.BytesIO(b"a,b\n1,2\n")), io.BytesIO(), layout="approvals")
+
+
+@pytest.mark.parametrize("layout", ["ranks", "places"])
+def test_names_that_spreadsheets_would_compute(layout: Any) -> None:
+    names = ["=1+1", "-5", "+x", "@y", "'-z", "''=", "'quoted'", "ab"]
+    ballots = Ballots(np.arange(8), -np.arange(1.0, 9.0), np.array([0, 8]), np.ones(1), names)
+    file = io.BytesIO()
+    dump_rankings_csv(ballots, file, layout=layout, tie="~")
+    cells = file.getvalue().decode().splitlines()[layout == "places"].split(",")
+    assert cells == ["'=1+1", "-5", "'+x", "'@y", "''-z", "'''=", "'quoted'", "ab"]
+    file.seek(0)
+    assert list(load_rankings_csv(file, layout=layout, tie="~").names) == names
+    with pytest.raises(ValueError, match="names must not hold control characters"):
+        dump_rankings_csv(replace(ballots, names=["a\x1b", *names[1:]]), io.BytesIO(), layout=layout)
 
 
 def test_csv_by_place() -> None:

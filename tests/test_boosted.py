@@ -1,6 +1,7 @@
 """BoostedRanker: leaves, scores, the scikit-learn contract, models on disk, resumed training."""
 
 import json
+import os
 import signal
 import subprocess
 import sys

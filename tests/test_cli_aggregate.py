@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from data_folder import real_data
+from rich.cells import cell_len
+from rich.console import Console
 
 from plackett import RankAggregator, cli
 from plackett.data import load_preflib
@@ -156,6 +158,7 @@ def test_files_are_written_before_anything_is_printed(
     options = [*("-o", paths[0]), *("--report", paths[1]), *("--plot", paths[2]), *("--model", paths[3])]
     monkeypatch.setattr(sys, "argv", ["plackett", "aggregate", str(ballots), *map(str, options)])
     monkeypatch.setattr(sys, "stdout", Closed())
+    monkeypatch.setattr("plackett.cli.aggregate.console", Console())  # it remembers that nobody reads
     with pytest.raises(SystemExit):
         cli.main()
     assert all(path.exists() for path in paths)
@@ -178,6 +181,62 @@ def test_edges(plackett: Any, tmp_path: Path) -> None:
     assert "games.csv, line 2: an item cannot beat itself" in error
 
 
+def test_approvals(plackett: Any, tmp_path: Path) -> None:
+    path = tmp_path / "approvals.csv"
+    path.write_text("Ada,Bob,Eve\n1,0,0\n1,1,0\n0,1,0\n1,0,1\n0,1,1\n")
+    code, _, error = plackett("aggregate", path)
+    assert code == 1
+    assert "line 2: rank 0 in column Bob" in error
+    assert "--layout approvals" in error
+    code, output, _ = plackett("aggregate", path, "--layout", "approvals", "--json")
+    assert code == 0
+    votes = [["Ada", ["Bob", "Eve"]], [["Ada", "Bob"], "Eve"], ["Bob", ["Ada", "Eve"]], [["Ada", "Eve"], "Bob"],
+             [["Bob", "Eve"], "Ada"]]  # fmt: skip
+    model = RankAggregator().fit(votes)
+    found = {row["item"]: row["worth"] for row in json.loads(output)["items"]}
+    assert [found[item] for item in model.items_] == pytest.approx(model.worths_.tolist(), abs=1e-9)
+    code, output, _ = plackett("info", path, "--layout", "approvals")
+    assert code == 0
+    assert "CSV of rankings" in output
+    code, _, error = plackett("info", path, "--layout", "votes")
+    assert "layout must be one of ranks, places, approvals, got 'votes'" in error
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+def test_terminals_without_all_characters(encoding: str, ballots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ballots.write_text(TOC.replace("Ada", "Zoë").replace("Bob", "李"))
+    printed: dict[str, str] = {}
+    for command in ("aggregate", "info"):
+        raw = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
+        monkeypatch.setattr(sys, "argv", ["plackett", command, str(ballots)])
+        monkeypatch.setenv("COLUMNS", "120")
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        assert not stop.value.code
+        sys.stdout.flush()
+        printed[command] = raw.getvalue().decode(encoding)
+    lines = [line for line in printed["aggregate"].splitlines() if ("|" if encoding != "utf-8" else "│") in line]
+    assert len(set(map(cell_len, lines))) == 1  # straight
+    assert ("Zo\\xeb" if encoding == "ascii" else "Zoë") in printed["aggregate"]
+    assert ("李" if encoding == "utf-8" else "\\u674e") in printed["aggregate"]
+    assert ("█" if encoding == "utf-8" else "####") in printed["info"]
+
+
+def test_names_that_spreadsheets_compute_and_terminals_obey(plackett: Any, ballots: Path, tmp_path: Path) -> None:
+    ballots.write_text(TOC.replace("Ada", "=1+1").replace("Bob", "-5").replace("Eve", "Eve\u202eevil\x1b"))
+    files = [tmp_path / name for name in ("worths.csv", "worths.svg", "page.html")]
+    options = zip(("-o", "--plot", "--report"), files, strict=True)
+    code, output, _ = plackett("aggregate", ballots, *(part for option in options for part in option))
+    assert code == 0
+    with files[0].open() as file:
+        assert {row["item"] for row in csv.DictReader(file)} == {"'=1+1", "-5", "Eve\\u202eevil\\x1b"}
+    for text in (output, *(path.read_text() for path in files)):
+        assert "\u202e" not in text
+        assert "\x1b" not in text
+        assert "\\u202e" in text or "\\\\u202e" in text
+
+
 def test_csv_of_rankings(plackett: Any) -> None:
     code, output, error = plackett("aggregate", real_data("rankings", "nascar-2002.csv"), "--json")
     assert code == 0
@@ -192,7 +251,7 @@ def test_csv_of_rankings(plackett: Any) -> None:
         (("--prior", "-1"), "prior must be a number of at least 0"),
         (("--confidence", "95"), "confidence must be a number between 0 and 1"),
         (("--unranked", "first"), "unranked must be one of"),
-        (("--edges", "--items", "L*"), "goes with neither"),
+        (("--edges", "--items", "L*"), "goes with none of"),
         (("--items", "L*", "--format", "preflib"), "--items belongs to CSV files"),
         (("--edges",), "a weight must be a number"),
     ],

@@ -17,6 +17,7 @@ from plackett.arguments import check_kind
 from plackett.cluster import SpreadLabels
 from plackett.data.containers import MultilabelData, RankingData
 from plackett.data.files import Source, open_target
+from plackett.data.text import csv_cell, visible
 from plackett.metrics import compare, confidence_interval, get_metric
 from plackett.metrics.comparison import Comparisons
 
@@ -157,7 +158,7 @@ def dump_per_list(results: Sequence[Result], target: Source) -> None:
     names = [f"{result.metric} {result.system}" if several else result.metric for result in results]
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["list", *names])
+    writer.writerow(["list", *(csv_cell(visible(name)) for name in names)])
     for number, row in enumerate(np.stack([result.values for result in results], 1).tolist()):
         writer.writerow([number, *("" if np.isnan(value) else repr(value) for value in row)])
     with open_target(target) as file:

@@ -14,6 +14,7 @@ from plackett.aggregation.connectivity import listing
 from plackett.aggregation.summary import WorthSummary
 from plackett.arguments import check_kind
 from plackett.data.files import save_figure
+from plackett.data.text import visible
 from plackett.errors import MissingDependencyError
 from plackett.lists import check_positive
 
@@ -44,15 +45,14 @@ def worth_figure(summary: WorthSummary, path: str | Path | None = None, *, top: 
     axes.axvline(1.0 / len(summary), color="0.5", linewidth=1.0, linestyle="--")
     axes.set_xscale("log")
     # Names are no formulas, whatever stands between two $.
-    axes.set_yticks(places, [str(row.item) for row in summary.rows[:top]], parse_math=False)
+    axes.set_yticks(places, [visible(str(row.item)) for row in summary.rows[:top]], parse_math=False)
     axes.set_ylim(len(worths) - 0.5, -0.5)
     axes.set_xlabel(f"worth, with {summary.confidence:.0%} intervals (dashed: all worths equal)")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", alpha=0.25)
     if above := summary.outside.get("above"):
-        axes.set_title(
-            f"above all of these, never beaten: {listing(above)}", fontsize="small", wrap=True, parse_math=False
-        )
+        title = visible(f"above all of these, never beaten: {listing(above)}")
+        axes.set_title(title, fontsize="small", wrap=True, parse_math=False)
     if path is not None:
         save_figure(figure, path)
     return figure

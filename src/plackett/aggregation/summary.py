@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from plackett.aggregation.connectivity import REASONS, listing
 from plackett.data.files import open_target
+from plackett.data.text import csv_cell, visible
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class WorthSummary:
             table = io.StringIO(newline="")
             writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
             writer.writeheader()
-            writer.writerows(asdict(row) for row in self.rows)
+            writer.writerows(asdict(row) | {"item": _item_cell(row.item)} for row in self.rows)
             text = table.getvalue()
         with open_target(path) as file:
             file.write(text.encode())
@@ -121,6 +122,10 @@ def table_format(path: str | Path) -> str:
     if not suffixes:
         raise ValueError(f"the file must end with .csv or .json, got {str(path)!r}")
     return suffixes[-1]
+
+
+def _item_cell(item: Any) -> Any:
+    return csv_cell(visible(item)) if isinstance(item, str) else item
 
 
 def _places(first: int, last: int) -> str:

@@ -5,7 +5,7 @@ import sys
 from rich.console import Console
 
 from plackett.cli import aggregate, bench, data, demo, models, reproduce  # noqa: F401 - commands join the application when imported
-from plackett.cli.app import app
+from plackett.cli.app import app, print_whatever_comes
 from plackett.errors import PlackettError
 
 # How torch and LightGBM say it, in errors of classes that say nothing.
@@ -14,6 +14,7 @@ _NO_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "ba
 
 def main() -> None:
     """Run the command; what users can put right is one line, not a traceback."""
+    print_whatever_comes()
     try:
         app()
     except Exception as error:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from plackett.cli.app import app, console
-from plackett.cli.data import FormatName, read_data
+from plackett.cli.data import FormatName, LayoutOption, csv_options, read_data
 from plackett.cli.outputs import FIGURE, MODEL, TABLE, check_apart
 from plackett.cli.reports import ReportOption, command_line
 
@@ -19,6 +19,7 @@ def aggregate(
     ballots: Annotated[Path, typer.Argument(help="PrefLib ballots or CSV of rankings; - for standard input.")],
     edges: Annotated[bool, typer.Option("--edges", help="The file holds lines winner,loser[,weight].")] = False,
     items: Annotated[str | None, typer.Option(help='CSV: the columns of the ranking, such as "L*".')] = None,
+    layout: LayoutOption = None,
     unranked: Annotated[str, typer.Option(help="Items a ballot leaves out: ignore, or last.")] = "ignore",
     prior: Annotated[
         float, typer.Option(help="Wins and losses of every item against one of the prior's own, such as 0.5.")
@@ -47,7 +48,7 @@ def aggregate(
     from plackett.report.terminal import shown
 
     check_apart("model", output=output, plot=plot, model=model, report=report)
-    data = _read(ballots, edges, format_name, items)
+    data = _read(ballots, edges, format_name, {"items": items, "layout": layout})
     aggregator = RankAggregator(
         prior=prior, ridge=ridge, unranked=unranked, on_infinite="error" if strict else "drop"
     )  # fmt: skip
@@ -73,20 +74,16 @@ def aggregate(
         console.print(worth_table(summary, str(ballots)))
 
 
-def _read(source: Path, edges: bool, format_name: FormatName | None, items: str | None) -> Any:
+def _read(source: Path, edges: bool, format_name: FormatName | None, options: dict[str, str | None]) -> Any:
     from plackett.aggregation import load_edges
     from plackett.data import Ballots
 
     if edges:
-        if format_name is not None or items is not None:
-            raise typer.BadParameter("--edges goes with neither --format nor --items")
+        if format_name is not None or any(value is not None for value in options.values()):
+            raise typer.BadParameter("--edges goes with none of --format, --items and --layout")
         return load_edges(str(source))
-    if items is not None and format_name is None:
-        format_name = FormatName.csv
-    if items is not None and format_name is not FormatName.csv:
-        raise typer.BadParameter("--items belongs to CSV files")
-    options: dict[str, Any] = {} if items is None else {"items": items}
-    data = read_data(source, format_name, **options)
+    format_name, chosen = csv_options(format_name, options)
+    data = read_data(source, format_name, **chosen)
     if not isinstance(data, Ballots):
         raise typer.BadParameter(f"expected rankings, got {data!r}", param_hint="BALLOTS")
     return data

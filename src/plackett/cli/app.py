@@ -1,5 +1,8 @@
 """The application that commands join."""
 
+import codecs
+import io
+import sys
 from typing import Annotated
 
 import typer
@@ -14,6 +17,38 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 console = Console()
+
+# In place of characters that a terminal does not have: those of bars and tables. Others become escapes.
+_PLAIN = str.maketrans(
+    {
+        "█": "#",
+        "▉": "#",
+        "▊": "#",
+        "▋": "#",
+        "▌": "#",
+        "▍": ".",
+        "▎": ".",
+        "▏": ".",
+        "…": "~",
+        "±": "+/-",
+        "\N{EN DASH}": "-",
+    }
+)
+
+
+def _in_plain_characters(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(_PLAIN)
+    return text.encode("ascii", "backslashreplace").decode(), error.end
+
+
+def print_whatever_comes() -> None:
+    """Let standard output take every text, also where its encoding, such as ASCII or Latin-1, lacks characters."""
+    codecs.register_error("plackett", _in_plain_characters)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="plackett")
 
 
 def _show_version(wanted: bool) -> None:

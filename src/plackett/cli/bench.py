@@ -36,7 +36,7 @@ def bench(
         cases = {str(file): data}
     timings = []
     for name, lists in cases.items():
-        with console.status(f"{shown(name)} (the first run compiles)"):
+        with console.status(f"{shown(name)} (the first run compiles)", spinner="line"):  # of ASCII
             timings += measure(name, lists, repeats)
     if as_json:
         print(json.dumps({"versions": versions(), "timings": [asdict(timing) for timing in timings]}, indent=1))

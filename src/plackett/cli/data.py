@@ -23,6 +23,24 @@ class FormatName(StrEnum):
     parquet = "parquet"
 
 
+LayoutOption = Annotated[
+    str | None, typer.Option(help="CSV: ranks, places, or approvals (1 approved, 0 not). Default: ranks or places.")
+]
+
+
+def csv_options(
+    format_name: FormatName | None, options: dict[str, str | None]
+) -> tuple[FormatName | None, dict[str, str]]:
+    """Those that were given, and the format, which they make CSV."""
+    chosen = {name: value for name, value in options.items() if value is not None}
+    if chosen and format_name is None:
+        format_name = FormatName.csv
+    if chosen and format_name is not FormatName.csv:
+        given = " and ".join(f"--{name}" for name in chosen)
+        raise typer.BadParameter(f"{given} {'belong' if len(chosen) > 1 else 'belongs'} to CSV files")
+    return format_name, chosen
+
+
 def read_data(source: Path, format_name: FormatName | None = None, *, width: int | None = None, **options: Any) -> Any:
     """The data of a file; `width` is the number of features where the format does not say it."""
     from plackett.data.formats import read_any
@@ -45,6 +63,7 @@ def info(
     format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
     items: Annotated[str | None, typer.Option(help='CSV: the columns of the ranking, such as "L*".')] = None,
     features: Annotated[str | None, typer.Option(help='CSV: the columns of features, such as "A*".')] = None,
+    layout: LayoutOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what a file holds: format, lists, items, features, grades, tiers, ties."""
@@ -52,13 +71,7 @@ def info(
     from plackett.data.formats import read_any
     from plackett.report import description_table
 
-    chosen: dict[str, Any] = {
-        name: value for name, value in (("items", items), ("features", features)) if value is not None
-    }
-    if chosen and format_name is None:
-        format_name = FormatName.csv
-    if chosen and format_name is not FormatName.csv:
-        raise typer.BadParameter("--items and --features belong to CSV files")
+    format_name, chosen = csv_options(format_name, {"items": items, "features": features, "layout": layout})
     found_name, data = read_any(str(file), None if format_name is None else format_name.value, **chosen)
     description = describe(data)
     title = FORMATS[found_name].title

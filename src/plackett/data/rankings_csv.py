@@ -1,9 +1,11 @@
-"""Rankings in CSV, a ballot a row, in two layouts.
+"""Rankings in CSV, a ballot a row, in three layouts.
 
-    ranks     a column an item, a cell its rank: 1 is best, equal ranks are tied, an empty cell is not ranked
-    places    a column a place, a cell the item there; "Ada = Bob" are tied, an empty cell is a gap
+    ranks      a column an item, a cell its rank: 1 is best, equal ranks are tied, an empty cell is not ranked
+    places     a column a place, a cell the item there; "Ada = Bob" are tied, an empty cell is a gap
+    approvals  a column an item, a cell 1 if it was approved, else 0: those with 1 are above those with 0
 
-Other columns may hold how often a ballot was cast, or features of the ballot.
+Other columns may hold how often a ballot was cast, or features of the ballot. Names that a spreadsheet would compute
+have ' before them (`plackett.data.text`).
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ from plackett.data.containers import Ballots
 from plackett.data.files import Source, ending, open_target, read_lines, source_name
 from plackett.data.letor import check_choice, number_of, number_texts
 from plackett.data.preflib import BallotArrays, check_ballots, labelled, tiers_of
+from plackett.data.text import CONTROL, csv_cell, text_of_cell
 from plackett.errors import DataError
 
-Layout = Literal["ranks", "places"]
+Layout = Literal["ranks", "places", "approvals"]
+LAYOUTS = ("ranks", "places", "approvals")
 Columns = str | Sequence[str]
 
 _PLACE = re.compile(r"(place|rank|position|pos)[ _.-]?(\d{1,9})", re.IGNORECASE)
@@ -50,7 +54,8 @@ def load_rankings_csv(
     """Read rankings from CSV with a header.
 
     Args:
-        layout: "ranks" or "places"; None: places if the columns are named place1, rank 2 and so on, else ranks.
+        layout: "ranks", "places" or "approvals"; None: places if the columns are named place1, rank 2 and so on, else
+            ranks.
         items: the columns that hold the ranking, names or patterns such as "L*"; None: all that are nothing else.
         features: the columns that hold features of a ballot, names or patterns; None: feature1, feature2, ...
         weight: the column that says how often a ballot was cast; None: one named weight, if there is one.
@@ -58,7 +63,7 @@ def load_rankings_csv(
         tie: what stands between tied items of a cell, in the layout of places.
     """
     if layout is not None:
-        check_choice("layout", layout, ("ranks", "places"))
+        check_choice("layout", layout, LAYOUTS)
     check_kind("tie", tie, str)
     if not tie:
         raise ValueError("tie must be a text that stands between tied items, got ''")
@@ -76,7 +81,11 @@ def load_rankings_csv(
         layout = "places" if all(_PLACE.fullmatch(name) for name in names) else "ranks"
     if layout == "places":
         item_columns = _by_number(item_columns, table)
-    read: _Ranks | _Places = _Ranks(table, item_columns) if layout == "ranks" else _Places(table, item_columns, tie)
+    read: _Ranks | _Places
+    if layout == "places":
+        read = _Places(table, item_columns, tie)
+    else:
+        read = _Ranks(table, item_columns) if layout == "ranks" else _Approvals(table, item_columns)
     ballots, X = BallotArrays(), array("d")
     for row in table:
         X.extend([table.number(row, column) for column in feature_columns])
@@ -110,7 +119,7 @@ class _Table:
         self._delimiter = delimiter
         self._reader = csv.reader(read_lines(source), delimiter=delimiter, strict=True)
         self._rows = self._read()
-        self.header = [name.strip() for name in next(self._rows, [])]
+        self.header = [text_of_cell(name.strip()) for name in next(self._rows, [])]
         if (name := _doubled(self.header)) is not None:
             raise DataError("a column name comes twice", file=self.name, line=1, text=name)
         first = next(self._rows, None)
@@ -184,19 +193,40 @@ class _Ranks:
 
     def __call__(self, row: list[str]) -> tuple[list[int], list[float]]:
         given = {i: c for i, c in enumerate(self._columns) if row[c].strip().lower() not in _EMPTY}
-        return list(given), [-self._rank(row, column) for column in given.values()]
+        return list(given), [self._label(row, column) for column in given.values()]
 
-    def _rank(self, row: list[str], column: int) -> float:
+    def _label(self, row: list[str], column: int) -> float:
         rank = self._table.number(row, column)
+        if rank == 0:
+            raise self._table.error(
+                f"rank 0 in column {self._table.header[column]}, where ranks begin with 1, the best",
+                row[column],
+                'If 1 is for an approved item and 0 for another, pass layout="approvals" (--layout approvals); else '
+                "add 1 to all ranks",
+            )
         # Halves come from averaged ranks of ties.
-        if not (0 <= rank <= len(self._columns) and (2 * rank).is_integer()):
+        if not (1 <= rank <= len(self._columns) and (2 * rank).is_integer()):
             raise self._table.error(
                 f"expected a rank in column {self._table.header[column]}",
                 row[column],
                 f"Ranks are from 1 to {len(self._columns)}: name their columns by items=, others by features= and "
                 "weight=",
             )
-        return rank
+        return -rank
+
+
+class _Approvals(_Ranks):
+    """Items and labels of a row of approvals, which are the labels."""
+
+    def _label(self, row: list[str], column: int) -> float:
+        value = self._table.number(row, column)
+        if value not in (0.0, 1.0):
+            raise self._table.error(
+                f"expected 1 for an approved item or 0 for another in column {self._table.header[column]}",
+                row[column],
+                "Name the columns of the approvals by items=, others by features= and weight=",
+            )
+        return value
 
 
 class _Places:
@@ -211,7 +241,7 @@ class _Places:
         return list(self._numbers)
 
     def __call__(self, row: list[str]) -> tuple[list[int], list[float]]:
-        cells = [row[column].strip() for column in self._columns]
+        cells = [text_of_cell(row[column].strip()) for column in self._columns]
         tiers = [[name.strip() for name in cell.split(self._tie)] for cell in cells if cell.lower() not in _EMPTY]
         items = [name for tier in tiers for name in tier]
         if "" in items:
@@ -224,8 +254,8 @@ class _Places:
 def _ranks(ballots: Ballots) -> npt.NDArray[np.float64]:
     """Minus the labels where these are ranks, else the number of the tier, from 1."""
     ranks = -np.asarray(ballots.labels, np.float64)
-    if ((ranks >= 0) & (ranks <= len(ballots.names)) & (2 * ranks == np.floor(2 * ranks))).all():
-        return ranks + 0.0  # no minus zero
+    if ((ranks >= 1) & (ranks <= len(ballots.names)) & (2 * ranks == np.floor(2 * ranks))).all():
+        return ranks
     for first, last in itertools.pairwise(ballots.offsets):
         ranks[first:last] = 1 + np.unique(ranks[first:last], return_inverse=True)[1]
     return ranks
@@ -236,14 +266,17 @@ def dump_rankings_csv(
 ) -> None:
     """Write ballots as CSV, with columns `weight` unless each was cast once, and `feature1`, `feature2`, ...
 
-    `load_rankings_csv` gives back the tiers; in the layout of ranks also the labels, if they are minus ranks.
+    `load_rankings_csv` gives back the tiers; in the layout of ranks also the labels, if they are minus ranks, and in
+    that of approvals, where they must be 0 or 1.
     """
-    check_choice("layout", layout, ("ranks", "places"))
+    check_choice("layout", layout, LAYOUTS)
     check_ballots(ballots)
     names = list(ballots.names)
     if len(set(names)) != len(names) or any(name.strip() != name or name[:1] in ("", "\ufeff") for name in names):
         raise ValueError("names must be different, not empty, without blanks around them or a byte-order mark before")
-    if layout == "ranks" and (
+    if any(CONTROL.search(name) for name in names):
+        raise ValueError("names must not hold control characters to be written")
+    if layout != "places" and (
         any(name == "weight" or _FEATURE.fullmatch(name) for name in names)
         or all(_PLACE.fullmatch(name) for name in names)
     ):
@@ -253,22 +286,25 @@ def dump_rankings_csv(
         extra.append(("weight", number_texts(np.asarray(ballots.weights))))
     if ballots.X is not None:
         extra += [(f"feature{i + 1}", number_texts(np.asarray(column))) for i, column in enumerate(ballots.X.T)]
-    if layout == "ranks":
-        header = list(ballots.names)
+    if layout == "approvals" and not np.isin(ballots.labels, (0.0, 1.0)).all():
+        raise ValueError("labels must be 0 or 1 to be written as approvals")
+    if layout != "places":
+        header = list(map(csv_cell, ballots.names))
         cells = [[""] * len(header) for _ in range(len(ballots))]
         row = np.repeat(np.arange(len(ballots)), np.diff(ballots.offsets))
-        for r, item, text in zip(row.tolist(), ballots.items.tolist(), number_texts(_ranks(ballots)), strict=True):
+        values = _ranks(ballots) if layout == "ranks" else np.asarray(ballots.labels, np.float64)
+        for r, item, text in zip(row.tolist(), ballots.items.tolist(), number_texts(values), strict=True):
             cells[r][item] = text
     else:
         tiers = tiers_of(ballots)
         header = [f"place{i + 1}" for i in range(max(map(len, tiers), default=0))]
         if any(tie in name or name.strip() != name or name.lower() in _EMPTY for name in ballots.names):
             raise ValueError(f"names must not be empty, hold {tie!r} or have blanks around them")
-        cells = [[tie.join(ballots.names[i] for i in tier) for tier in ballot] for ballot in tiers]
+        cells = [[csv_cell(tie.join(ballots.names[i] for i in tier)) for tier in ballot] for ballot in tiers]
         cells = [row + [""] * (len(header) - len(row)) for row in cells]
     table = io.StringIO(newline="")
     writer = csv.writer(table, delimiter=delimiter, lineterminator="\n")
     writer.writerow(header + [name for name, _ in extra])
-    writer.writerows(row + [values[i] for _, values in extra] for i, row in enumerate(cells))
+    writer.writerows(row + [texts[i] for _, texts in extra] for i, row in enumerate(cells))
     with open_target(target) as file:
         file.write(table.getvalue().encode())

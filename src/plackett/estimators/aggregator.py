@@ -127,8 +127,8 @@ class RankAggregator(SavedModel):
         if evidence.level:
             level, cast = evidence.level, evidence.level + evidence.weight
             warnings.warn(
-                f"{level:,.10g} of {cast:,.10g} ballots ({level / cast:.1%}) are ties of two items, or of all that they "
-                "rank: they say nothing in this model, where a tie is an order that is not known, and are left out",
+                f"{level:,.10g} of {cast:,.10g} ballots ({level / cast:.1%}) are ties of two items, or of all that "
+                "they rank: they say nothing in this model, where a tie is an order not known, and are left out",
                 stacklevel=2,
             )
         self.dropped_items_: list[Any] = []

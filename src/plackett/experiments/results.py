@@ -12,6 +12,7 @@ from typing import Any
 
 from plackett.data.files import atomic_write
 from plackett.data.stored import parse_json, regular_file
+from plackett.data.text import csv_cell, visible
 from plackett.environment import versions
 from plackett.errors import DataError
 from plackett.experiments.datasets import DataFolder
@@ -108,7 +109,10 @@ def _csv(findings: Findings) -> str:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(dict(row) for row in findings.rows)
+    writer.writerows(
+        {name: csv_cell(visible(value)) if isinstance(value, str) else value for name, value in row.items()}
+        for row in findings.rows
+    )
     return text.getvalue()
 
 

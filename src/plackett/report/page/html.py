@@ -13,7 +13,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from html import escape
+from html import escape as escape_markup
 from importlib.resources import files
 from string import Template
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from plackett.data.files import atomic_write
+from plackett.data.text import visible
 from plackett.report.page.model import (
     Axis,
     Block,
@@ -44,6 +45,11 @@ _WHOLE = (int, np.integer)
 _REAL = (float, np.floating)
 _SHORT = 24  # letters that fit on a line of a table
 _DIGITS = 7  # significant, of what plots show
+
+
+def escape(text: str) -> str:
+    """A text as HTML shows it: nothing in it is markup, and control characters are visible."""
+    return escape_markup(visible(text))
 
 
 def write_page(page: Page, path: str | os.PathLike[str]) -> None:
@@ -194,7 +200,7 @@ def _plot(block: LinePlot | ItemPlot | Histogram, styles: Mapping[str, int]) -> 
         return {
             "kind": "items",
             "x": _axis(block.axis),
-            "items": [str(item) for item in block.items],
+            "items": [visible(str(item)) for item in block.items],
             "bars": block.bars,
             "series": [_series(one, styles[one.name]) for one in block.series],
         }
@@ -211,16 +217,16 @@ def _plot(block: LinePlot | ItemPlot | Histogram, styles: Mapping[str, int]) -> 
 
 def _axis(axis: Axis) -> dict[str, Any]:
     title = f"{axis.title} ({axis.unit})" if axis.unit else axis.title
-    found: dict[str, Any] = {"title": title, "log": axis.log, "reference": None}
+    found: dict[str, Any] = {"title": visible(title), "log": axis.log, "reference": None}
     if axis.reference is not None:
         value, text = axis.reference
-        found["reference"] = {"value": _numbers([value])[0], "text": text}
+        found["reference"] = {"value": _numbers([value])[0], "text": visible(text)}
     return found
 
 
 def _series(series: Series, style: int) -> dict[str, Any]:
     x = range(1, len(series.y) + 1) if series.x is None else series.x
-    found: dict[str, Any] = {"name": series.name, "style": style, "x": _numbers(x), "y": _numbers(series.y)}
+    found: dict[str, Any] = {"name": visible(series.name), "style": style, "x": _numbers(x), "y": _numbers(series.y)}
     if series.low is not None and series.high is not None:
         found |= {"low": _numbers(series.low), "high": _numbers(series.high)}
     return found

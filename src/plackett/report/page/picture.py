@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from plackett.data.text import visible
 from plackett.errors import MissingDependencyError
 from plackett.report.page.model import Axis, ItemPlot, LinePlot, Section, Series, style_numbers
 
@@ -54,8 +55,11 @@ def draw_picture(sections: Sequence[Section]) -> bytes | None:
 
 
 def plain(text: str) -> str:
-    """A text that is drawn as it is: what stands between two $ is mathematics otherwise, and wrong where it is none."""
-    return text.replace("$", r"\$")
+    """A text that is drawn as it is, control characters made visible.
+
+    What stands between two $ is mathematics otherwise, and wrong where it is none.
+    """
+    return visible(text).replace("$", r"\$")
 
 
 def _numbers(values: Any) -> Any:
