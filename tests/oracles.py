@@ -29,9 +29,27 @@ def enumerated_log_likelihood(scores: Sequence[Any], labels: Sequence[float], to
     return mp.log(total)
 
 
-def second_difference(function: Any, scores: Sequence[float], i: int) -> tuple[Any, Any]:
+def log_probability_from_its_complement(log_odds: Sequence[Any], places: int) -> Any:
+    """log P that the first `places` items of a tier come before the rest, of worth 1, through 1 - P.
+
+    1 - P is the sum over sets K of fewer than `places` items of P(K comes before the rest, which comes before all other
+    items), and that is the sum over subsets J of K of (-1)^|J| / (1 + worth of J and of all items outside K). The digits
+    must be twice those of P / (1 - P).
+    """
+    worths = [mp.e ** mp.mpf(x) for x in log_odds]
+    complement = mp.mpf(0)
+    for size in range(places):
+        for before in itertools.combinations(worths, size):
+            outside = 1 + mp.fsum(worths) - mp.fsum(before)
+            for count in range(size + 1):
+                for also in itertools.combinations(before, count):
+                    complement += (-1) ** count / (outside + mp.fsum(also))
+    return mp.log1p(-complement)
+
+
+def second_difference(function: Any, scores: Sequence[float], i: int, step: Any = None) -> tuple[Any, Any]:
     """d f / d score_i and -d2 f / d score_i^2 of a high-precision function by central differences."""
-    step = mp.mpf(10) ** -8
+    step = mp.mpf(10) ** -8 if step is None else step
 
     def at(move: Any) -> Any:
         moved = [mp.mpf(x) for x in scores]

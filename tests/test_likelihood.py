@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import enumerated_log_likelihood, exact_derivatives, golden_scores, log_softmax_at, second_difference
+from oracles import (
+    enumerated_log_likelihood,
+    exact_derivatives,
+    golden_scores,
+    log_probability_from_its_complement,
+    log_softmax_at,
+    second_difference,
+)
 from strategies import ragged_lists, scores_far_apart, tiered_list
 
 import plackett
@@ -202,6 +209,51 @@ def test_tol_bounds_the_error_of_cutoffs(tol, places, rng):
         scores = rng.standard_normal(100) + gap * labels
         exact = partition_log_likelihood(scores, labels, top=places, tol=1e-15)
         assert abs(partition_log_likelihood(scores, labels, top=places, tol=tol) - exact)[0] <= 2 * tol
+
+
+@pytest.mark.parametrize("gap", [2.0, 10.0, 30.0, 60.0, 300.0])
+@pytest.mark.parametrize(("n", "places"), [(2, 2), (5, 5), (7, 7), (9, 9), (3, 2), (7, 3)])
+def test_a_probability_close_to_one_keeps_the_digits_of_its_logarithm(n, places, gap, rng):
+    """log P = -1e-130 to as many digits as log P = -1, its derivatives relative to the largest in the tier."""
+    log_odds = gap + rng.uniform(0.0, 3.0, n)
+    value, gradient, curvature = partition_derivatives(np.append(log_odds, 0.0), np.repeat([1, 0], [n, 1]), top=places)
+    with mp.workdps(450):
+        exact = log_probability_from_its_complement(log_odds.tolist(), places)
+        derivatives = [
+            second_difference(
+                lambda moved: log_probability_from_its_complement(moved, places),
+                log_odds.tolist(),
+                i,
+                mp.mpf(10) ** -60,
+            )
+            for i in range(n)
+        ]
+        exact_gradient, exact_curvature = (
+            np.array([float(x) for x in column]) for column in zip(*derivatives, strict=True)
+        )
+    assert value[0] == pytest.approx(float(exact), rel=3e-13)
+    np.testing.assert_allclose(gradient[:n], exact_gradient, rtol=0, atol=3e-13 * exact_gradient.max())
+    np.testing.assert_allclose(curvature[:n], exact_curvature, rtol=0, atol=1e-11 * np.abs(exact_curvature).max())
+    assert gradient[n] == pytest.approx(-exact_gradient.sum(), rel=3e-13)
+    single = partition_log_likelihood(
+        np.append(log_odds, 0.0).astype(np.float32), np.repeat([1, 0], [n, 1]), top=places
+    )
+    with mp.workdps(450):
+        rounded = log_odds.astype(np.float32).tolist()
+        exact = float(log_probability_from_its_complement(rounded, places))
+    assert single[0] == pytest.approx(np.float32(exact), rel=2e-7)
+
+
+@pytest.mark.parametrize("gap", [4.0, 15.0, 40.0, 200.0])
+@pytest.mark.parametrize(("n", "places"), [(40, 40), (3000, 3000), (40, 2), (40, 39), (300, 150), (1000, 3)])
+def test_large_tiers_of_equal_scores_far_above_the_rest(n, places, gap):
+    """Place k from the end falls to the tier with probability k a / (1 + k a)."""
+    scores = np.append(np.full(n, gap), 0.0)
+    value, gradient, curvature = partition_derivatives(scores, np.repeat([1, 0], [n, 1]), top=places)
+    odds = math.exp(-gap) / np.arange(n - places + 1, n + 1)
+    assert value[0] == pytest.approx(-np.log1p(odds).sum(), rel=1e-12)
+    np.testing.assert_allclose(gradient[:n], (odds / (1.0 + odds)).sum() / n, rtol=1e-11)
+    assert curvature[n] == pytest.approx((odds / (1.0 + odds) ** 2).sum(), rel=1e-11)
 
 
 @pytest.mark.parametrize("offset", [1e12, 1e17, 1e30])

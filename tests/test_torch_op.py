@@ -41,6 +41,19 @@ def test_vectorised_path_of_large_tiers(gap, n, rng):
     np.testing.assert_allclose(found_gradient.numpy(), gradient, atol=1e-10)
 
 
+@pytest.mark.parametrize("gap", [4.0, 15.0, 40.0, 200.0])
+def test_vectorised_path_keeps_the_digits_of_probabilities_close_to_one(gap, rng):
+    labels = np.repeat([2.0, 1.0, 0.0], [2, 40, 3])
+    scores = rng.standard_normal(45) + (gap + 4.0) * labels
+    value, gradient, _ = partition_derivatives(scores, labels)
+    found, found_gradient = vectorised.log_likelihood_and_gradient(
+        torch.tensor(scores), torch.tensor(labels), torch.tensor([0, 45]), top=NO_CUTOFF, tol=1e-13
+    )
+    assert found.item() == pytest.approx(value[0], rel=1e-11)
+    assert 0.0 < -value[0] < 0.1
+    np.testing.assert_allclose(found_gradient.numpy(), gradient, rtol=1e-7, atol=1e-11 * np.abs(gradient).max())
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_value_and_gradient_keep_the_type(dtype, rng):
     scores = torch.tensor(rng.standard_normal(12)).to(dtype).requires_grad_()

@@ -108,6 +108,28 @@ def log_of_units(log_odds, n, places):
 
 
 @inner
+def log_time_of_place(log_odds, n, places):
+    """The y = log t at which items are expected to be above the threshold half an item short of `places`, within 0.01.
+
+    The item in that place, a_(r), alone is enough once a_(r) t = log 2n; until it and those below it together have a
+    total a t of 1/10 they are not.
+    """
+    order, _ = _descending(log_odds, n, places)
+    decisive = log_odds[order[places - 1]]
+    low, high = -math.log(10.0 * n), math.log(math.log(2.0 * n)) + 0.01
+    while high - low > 0.01:
+        y = 0.5 * (low + high)
+        expected = 0.0
+        for i in range(n):
+            expected -= math.expm1(-math.exp(min(log_odds[i] - decisive, _LARGEST_LOG_ODDS) + y))
+        if expected < places - 0.5:
+            low = y
+        else:
+            high = y
+    return high - decisive
+
+
+@inner
 def log_tail_probabilities(log_odds, n, places, t, log_tail):
     """log P(at least `places` of the n items are above the threshold) at every node, less `log_of_units`."""
     order, units = _descending(log_odds, n, places)
@@ -124,8 +146,8 @@ def log_tail_probabilities(log_odds, n, places, t, log_tail):
 
 
 @inner
-def tail_moments(log_odds, n, places, t, q, phi_mean, phi_z_mean):
-    """E[phi_i omega_i] and E[phi_i omega_i z_i] for every item.
+def tail_moments(log_odds, n, places, t, q, phi_mean, phi_z_mean, total):
+    """E[phi_i omega_i] and E[phi_i omega_i z_i] for every item, and the sum over items of phi_i omega_i at every node.
 
     States before each item are needed again on the way back; they are kept for one block of about sqrt(n) items at a
     time and made anew from the state at the block's beginning, so the memory is O(sqrt(n) * places * nodes).
@@ -147,11 +169,12 @@ def tail_moments(log_odds, n, places, t, q, phi_mean, phi_z_mean):
         _item(x, t, stay, enter, phi)
         _advance(x, units, i, places, stay, enter, states, log_scale)
     log_total = log_scale[places]
-    weight = q / np.maximum(states[places], 1e-300)
+    inverse = 1.0 / np.maximum(states[places], 1e-300)
 
     needed, needed_scale = np.empty((places + 1, width)), np.empty(places + 1)  # by the items after the current one
     _begin(needed, needed_scale, places)
     omega = np.empty(width)
+    total[:] = 0.0
     for b in range(blocks - 1, -1, -1):
         begin, end = b * block, min((b + 1) * block, n)
         states[:] = starts[b]
@@ -182,7 +205,9 @@ def tail_moments(log_odds, n, places, t, q, phi_mean, phi_z_mean):
             mean = 0.0
             z_mean = 0.0
             for j in range(width):
-                weighted = weight[j] * omega[j] * phi[j]
+                share = omega[j] * phi[j] * inverse[j]
+                total[j] += share
+                weighted = q[j] * share
                 mean += weighted
                 z_mean += weighted * (a * t[j])
             phi_mean[order[i]] = mean

@@ -21,12 +21,22 @@ Derivatives come from the same nodes. With q the normalised integrand, E over q,
 
 The second line is the design's E[phi (1 - z - phi)] + Var[phi] with phi^2 cancelled. In the third, moving all l_i by s
 moves T(y) to T(y + s), so the derivatives can be put on the weight exp(y - e^y), which leaves no sum over items.
+
+Where the tier is far above the rest P is close to 1, and log P = log1p(-C) needs the digits of C = 1 - P. T is the
+distribution function of the time M at which the last place of the tier is filled, and C = E[1 - e^-M]:
+
+    C = integral (1 - e^-t) T Phi dy,    d P / d l_i = integral t e^-t T phi_i dy,    Phi = sum_i phi_i = d log T / dy
+
+(Phi and phi_i weighted as in `cutoff` where the cut-off divides the tier). Nothing cancels, but the integrands live where
+M does, near y = -L for a tier that is L above the rest, not near the mode of f. With t = epsilon s, epsilon = e^-L, they
+live where the integrand s e^-s T of the same tier moved down by L does: they are that one times (1 - e^-t) e^s Phi / s,
+and times epsilon e^(s - t) phi_i, which vary slowly there. So the nodes of the moved tier serve, see `_weigh_complement`.
 """
 
 import math
 
 from plackett.compilation import inner, inner_sum, used_once
-from plackett.likelihood.cutoff import log_of_units, log_tail_probabilities, tail_moments
+from plackett.likelihood.cutoff import log_of_units, log_tail_probabilities, log_time_of_place, tail_moments
 from plackett.likelihood.elementary import (
     bits_of_float64,
     fast_exp,
@@ -49,6 +59,10 @@ _CUTOFF_CAUTION = 1.5
 # Nodes beyond the point where f has dropped by `depth`, in nats. To the right the second moment of t is summed, whose
 # integrand is t^2 larger; the tail there is double exponential, so that this costs at most two nodes.
 _LEFT_MARGIN, _RIGHT_MARGIN = 1.0, 6.0
+# Above this log P of a tier that a cut-off divides is taken from 1 - P. Below, little is lost by taking it from P.
+_CLOSE_TO_ONE = -0.1
+# Nats by which the nodes for 1 - P go deeper: its integrand is not quite the one they are chosen for.
+_COMPLEMENT_MARGIN = 3.0
 # exp(690) times the largest t stays finite; above it 1 - exp(-a t) is 1 at every node.
 _LARGEST_LOG_ODDS = 690.0
 _MANTISSA = (1 << 52) - 1
@@ -356,6 +370,82 @@ def tier_nodes(log_odds, n, depth, nodes, exponent, work):
     return shallow, first
 
 
+@inner
+def _is_far_above(log_odds, n):
+    """Whether 1 - P is at most 1/4 for sure: the mean of the largest of n exponentials is at most 1 + log n times theirs.
+
+    Where it is not, 1 - P is at least 1 / (5 + 4 log n), and little is lost by taking log P from P.
+    """
+    lowest = log_odds[0]
+    for i in range(n):
+        lowest = min(lowest, log_odds[i])
+    return lowest > math.log(4.0 + 4.0 * math.log(n)), lowest
+
+
+@inner_sum
+def _total_decay(a, n, t, total):
+    """The sum over items of phi at every node."""
+    for k in range(t.size):
+        total[k] = 0.0
+    for i in range(n):
+        rate = a[i]
+        for k in range(t.size):
+            total[k] += decay_rate(rate * t[k])
+
+
+@inner
+def _weigh_complement(log_value, epsilon, s, q):
+    """Turn the weights q of a tier moved down by L, whose log P is `log_value`, into those of d P / d l_i."""
+    for k in range(s.size):
+        q[k] *= epsilon * math.exp(log_value + (1.0 - epsilon) * s[k])
+
+
+@inner_sum
+def _complement(epsilon, s, q, total_decay):
+    """C, d P / ds and d2 P / ds2 when all items move together; the last is integral t (t - 1) e^-t T Phi dy."""
+    value = 0.0
+    first = 0.0
+    second = 0.0
+    for k in range(s.size):
+        t = epsilon * s[k]
+        x = q[k] * total_decay[k]
+        value += x * (fast_expm1(t) / t if t > 0.0 else 1.0)
+        first += x
+        second += x * (t - 1.0)
+    return value, first, second
+
+
+@used_once
+def _by_complement(log_odds, n, places, level, depth, order, nodes, exponent, work, gradient, curvature):
+    """As `_by_quadrature` for a tier with P close to 1, whose last place is filled at about t = e^-level."""
+    moved = work[0]
+    for i in range(n):
+        moved[i] = log_odds[i] - level
+        if places == n:
+            moved[i] = fast_exp(min(moved[i], _LARGEST_LOG_ODDS))
+    depth += _COMPLEMENT_MARGIN
+    log_value, first, log_error = _trapezoid(moved, moved, n, 0, places, depth, nodes, exponent)
+    if places < n:
+        log_value += log_of_units(moved, n, places)
+    s, q, total_decay = nodes[1, first:], nodes[3, first:], nodes[0, first:]
+    epsilon = math.exp(-level)
+    _weigh_complement(log_value, epsilon, s, q)
+    if places == n:
+        _total_decay(moved, n, s, total_decay)
+        if order > 0:
+            _moments(moved, n, s, q, work[1], work[2])
+    else:
+        tail_moments(moved, n, places, s, q, work[1], work[2], total_decay)
+    complement, slope, bend = _complement(epsilon, s, q, total_decay)
+    probability = 1.0 - complement
+    if order > 0:
+        for i in range(n):
+            gradient[i] = work[1, i] / probability
+            curvature[i] = gradient[i] * (gradient[i] - 1.0) + work[2, i] / probability
+    slope /= probability
+    return math.log1p(-complement), bend / probability - slope * slope, log_error
+
+
 @used_once
 def _by_quadrature(log_odds, n, places, depth, order, nodes, exponent, work, gradient, curvature):
     a = work[0]
@@ -376,7 +466,7 @@ def _by_quadrature(log_odds, n, places, depth, order, nodes, exponent, work, gra
         if places == n:
             _moments(a, shallow, t, q, phi_mean, phi_z_mean)
         else:
-            tail_moments(log_odds, n, places, t, q, phi_mean, phi_z_mean)
+            tail_moments(log_odds, n, places, t, q, phi_mean, phi_z_mean, nodes[0, first:])
         j = 0
         for i in range(n):
             if places < n or log_odds[i] > threshold:
@@ -450,6 +540,84 @@ def _by_recursion(log_odds, n, order, nodes, work, gradient, curvature):
 
 
 @inner
+def _complement_by_recursion(log_odds, n, lowest, order, nodes, work, gradient, curvature):
+    """As `_by_recursion` for a tier that `_is_far_above`, through 1 - P = epsilon D, epsilon = exp(-lowest).
+
+    With odds b_i = exp(l_i - lowest) and A(T) = epsilon + sum_T b the recursion of Q = 1 - epsilon D becomes
+
+        A(T) D(T) = 1 + sum_{i in T} b_i D(T - i),    D(nothing) = 0
+
+    Along item i, with the increment G(T) = D(T) - D(T - i), sums over k in T other than i,
+
+        A(T) G(T)   = sum_k b_k G(T - k),   A(i) G(i) = 1
+        A(T) D'(T)  = sum_k b_k D'(T - k) - b_i G(T)
+        A(T) D''(T) = sum_k b_k D''(T - k) - b_i (G(T) + 2 D'(T))
+
+    and along all items together, sums over all of T,
+
+        A(T) D'(T)  = sum_k b_k D'(T - k) - (1 - epsilon D(T))
+        A(T) D''(T) = sum_k b_k D''(T - k) + (1 - epsilon D(T)) + 2 epsilon D'(T)
+
+    D, G and -D' are sums of positive terms, so every gradient keeps its digits, however small.
+    """
+    subsets = 1 << n
+    b = work[0]
+    epsilon = math.exp(-lowest)
+    for i in range(n):
+        b[i] = math.exp(min(log_odds[i] - lowest, _LARGEST_LOG_ODDS))
+    d, inverse = nodes[0], nodes[1]
+    d1, d2, increment = nodes[2], nodes[3], nodes[2, subsets:]
+    d[0] = 0.0
+    for subset in range(1, subsets):
+        total = epsilon
+        numerator = 1.0
+        for i in range(n):
+            if subset >> i & 1:
+                total += b[i]
+                numerator += b[i] * d[subset ^ (1 << i)]
+        inverse[subset] = 1.0 / total
+        d[subset] = numerator * inverse[subset]
+    whole = subsets - 1
+    complement = epsilon * d[whole]
+    second_of_all = 0.0
+    if order > 0:
+        odds = epsilon / (1.0 - complement)
+        for direction in range(n + 1):  # direction n moves all items
+            bit = 1 << direction if direction < n else 0
+            d1[0], d2[0], increment[0] = 0.0, 0.0, 0.0
+            for subset in range(1, subsets):
+                if subset & bit != bit:
+                    d1[subset], d2[subset], increment[subset] = 0.0, 0.0, 0.0
+                    continue
+                first = 0.0
+                second = 0.0
+                added = 1.0 if subset == bit else 0.0
+                for k in range(n):
+                    if (subset ^ bit) >> k & 1:
+                        rest = subset ^ (1 << k)
+                        first += b[k] * d1[rest]
+                        second += b[k] * d2[rest]
+                        added += b[k] * increment[rest]
+                if direction < n:
+                    increment[subset] = added * inverse[subset]
+                    d1[subset] = (first - b[direction] * increment[subset]) * inverse[subset]
+                    second -= b[direction] * (increment[subset] + 2.0 * d1[subset])
+                else:
+                    wins = 1.0 - epsilon * d[subset]
+                    d1[subset] = (first - wins) * inverse[subset]
+                    second += wins + 2.0 * epsilon * d1[subset]
+                d2[subset] = second * inverse[subset]
+            slope = -odds * d1[whole]
+            bend = odds * d2[whole] + slope * slope
+            if direction == n:
+                second_of_all = -bend
+            else:
+                gradient[direction] = slope
+                curvature[direction] = bend
+    return math.log1p(-complement), second_of_all
+
+
+@inner
 def _logistic(x):
     """log s(x), s(-x) and s(x) s(-x) of the logistic function s, with one exponential."""
     e = math.exp(-abs(x))
@@ -487,7 +655,20 @@ def tier_log_probability(log_odds, n, places, depth, order, nodes, exponent, wor
     if places == 1:
         value, second = _first_place(log_odds, n, gradient, curvature)
         return value, second, -math.inf
-    if places == n and n <= LARGEST_CLOSED_FORM:
-        value, second = _by_recursion(log_odds, n, order, nodes, work, gradient, curvature)
-        return value, second, -math.inf
-    return _by_quadrature(log_odds, n, places, depth, order, nodes, exponent, work, gradient, curvature)
+    far_above, level = False, 0.0
+    if places == n:
+        far_above, level = _is_far_above(log_odds, n)
+        if n <= LARGEST_CLOSED_FORM:
+            if far_above:
+                value, second = _complement_by_recursion(log_odds, n, level, order, nodes, work, gradient, curvature)
+            else:
+                value, second = _by_recursion(log_odds, n, order, nodes, work, gradient, curvature)
+            return value, second, -math.inf
+    if not far_above:
+        value, second, log_error = _by_quadrature(
+            log_odds, n, places, depth, order, nodes, exponent, work, gradient, curvature
+        )
+        if places == n or value < _CLOSE_TO_ONE:
+            return value, second, log_error
+        level = -log_time_of_place(log_odds, n, places)
+    return _by_complement(log_odds, n, places, level, depth, order, nodes, exponent, work, gradient, curvature)

@@ -129,11 +129,16 @@ def _ends(mode: Tensor, log_odds: Tensor, tier: Tensor, depth: float) -> tuple[T
 def _quadrature(log_odds: Tensor, tier: Tensor, size: Tensor, tol: float) -> tuple[Tensor, Tensor]:
     """log P of each tier and d log P / d l of each item.
 
-    Items whose z would underflow are cut at a log odds below which their factor is z itself.
+    Items whose z would underflow are cut at a log odds below which their factor is z itself. Tiers far above the rest
+    are moved down by their `level`, and log P and its derivatives are taken from 1 - P, see `integral`.
     """
+    lowest = torch.full_like(size, math.inf).scatter_reduce(0, tier, log_odds, "amin")
+    far_above = lowest > torch.log(4.0 + 4.0 * torch.log(size))
+    level = torch.where(far_above, lowest, 0.0)
+    moved = log_odds - level[tier]
     floor = -40.0 - torch.log(size + 50.0)
-    shallow = log_odds.clamp(max=_LARGEST_LOG_ODDS).maximum(floor[tier])
-    outside = torch.zeros_like(size).index_add(0, tier, (log_odds - floor[tier]).clamp(max=0.0))
+    shallow = moved.clamp(max=_LARGEST_LOG_ODDS).maximum(floor[tier])
+    outside = torch.zeros_like(size).index_add(0, tier, (moved - floor[tier]).clamp(max=0.0))
     depth = -math.log(tol)
     mode, curvature = _newton_mode(shallow, tier, size)
     angle = torch.sqrt(2.0 * depth / curvature).clamp(max=_LARGEST_ANGLE)
@@ -155,12 +160,22 @@ def _quadrature(log_odds: Tensor, tier: Tensor, size: Tensor, tol: float) -> tup
         # The error falls at least as the square when the spacing is halved.
         if bool(((value - before).abs() <= tol**0.75).all()):
             break
-    weight = torch.softmax(f, 0)  # (nodes, tiers)
+    log_weight = torch.log_softmax(f, 0)  # (nodes, tiers)
+    epsilon = torch.exp(-level)
     gradient = torch.zeros_like(log_odds)
+    complement = torch.zeros_like(size)
     for k in range(intervals + 1):
         y = left + (right - left) * (k / intervals)
-        gradient += weight[k][tier] * _decay_rate(torch.exp(shallow + y[tier]))[1]
-    return value + outside, gradient
+        s = torch.exp(y)
+        t = epsilon * s
+        log_scale = torch.where(far_above, value - level + (s - t), 0.0)
+        weight = torch.exp(log_weight[k] + log_scale)
+        pull = weight[tier] * _decay_rate(torch.exp(shallow + y[tier]))[1]
+        gradient += pull
+        growth = torch.where(t > 0.0, torch.expm1(t) / t, 1.0)
+        complement.index_add_(0, tier, pull * growth[tier])
+    complement = torch.where(far_above, complement, 0.0)
+    return torch.where(far_above, torch.log1p(-complement), value + outside), gradient / (1.0 - complement)[tier]
 
 
 def _straddling(log_odds: Tensor, tier: Tensor, places: Tensor, tol: float) -> tuple[Tensor, Tensor]:
