@@ -33,8 +33,8 @@ def log_probability_from_its_complement(log_odds: Sequence[Any], places: int) ->
     """log P that the first `places` items of a tier come before the rest, of worth 1, through 1 - P.
 
     1 - P is the sum over sets K of fewer than `places` items of P(K comes before the rest, which comes before all other
-    items), and that is the sum over subsets J of K of (-1)^|J| / (1 + worth of J and of all items outside K). The digits
-    must be twice those of P / (1 - P).
+    items), and that is the sum over subsets J of K of (-1)^|J| / (1 + worth of J and of all items outside K). It needs
+    twice the digits of P / (1 - P).
     """
     worths = [mp.e ** mp.mpf(x) for x in log_odds]
     complement = mp.mpf(0)

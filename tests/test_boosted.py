@@ -63,13 +63,120 @@ def test_gradients_of_losses(name: str, data: RankingData, rng: np.random.Genera
     part = data.select(range(5))
     made = [make_objective(name, part.y, part.offsets, random_state=3) for _ in range(2)]
     scores = rng.standard_normal(len(part.y))
-    gradient, hessian = made[0].derivatives(scores)
-    assert (hessian == 1).all()
+    gradient, _ = made[0].derivatives(scores)
     if name not in ("listmle", "listpl"):  # those draw anew for every call
         step = 1e-6 * rng.standard_normal(len(scores))
         difference = (made[1].value(scores + step) - made[1].value(scores - step)) / 2
         # Central differences of a loss of size 1e2 to 1e3 with steps of 1e-6.
         assert gradient @ step == pytest.approx(difference, rel=1e-4, abs=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("lower_bound", {}), ("attrank", {}), ("listnet", {}), ("listnet", {"top": 2}), ("listnet", {"samples": 3}),
+        ("listmle", {}), ("listmle", {"ties": "efron"}), ("listmle", {"ties": "exact"}), ("listpl", {"samples": 2}),
+        ("ranknet", {}),
+    ],
+)  # fmt: skip
+def test_curvatures_of_losses_are_exact(
+    name: str, options: dict[str, Any], data: RankingData, rng: np.random.Generator
+) -> None:
+    part, weights = data.select(range(3)), np.array([1.0, 2.0, 0.5])
+    scores, step = 2.0 * rng.standard_normal(len(part.y)), 1e-5
+
+    def derivatives(at: Any) -> Any:  # made anew, so that random losses draw the same
+        return make_objective(name, part.y, part.offsets, weights, random_state=3, **options).derivatives(at)
+
+    _, curvature = derivatives(scores)
+    for i in range(len(scores)):
+        move = np.zeros(len(scores))
+        move[i] = step
+        difference = (derivatives(scores + move)[0][i] - derivatives(scores - move)[0][i]) / (2 * step)
+        assert curvature[i] == pytest.approx(difference, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"truncation": 3}, {"temperature": 0.7}, {"truncation": 5, "temperature": 1.0}]
+)
+def test_the_curvature_of_approx_ndcg_is_a_bound(
+    options: dict[str, Any], data: RankingData, rng: np.random.Generator
+) -> None:
+    part, step = data.select(range(5)), 1e-5
+    made = make_objective("approx_ndcg", part.y, part.offsets, np.array([1.0, 2.0, 0.5, 1.0, 1.0]), **options)
+    for spread in (0.0, 0.1, 1.0):
+        scores = spread * rng.standard_normal(len(part.y))
+        gradient, curvature = made.derivatives(scores)
+        assert (curvature >= 0.0).all()
+        # A Newton step is at most the temperature, which is the scale on which places change.
+        assert (np.abs(gradient) <= curvature * options.get("temperature", 0.1) + 1e-15).all()
+        for i in range(len(scores)):
+            move = np.zeros(len(scores))
+            move[i] = step
+            difference = (made.derivatives(scores + move)[0][i] - made.derivatives(scores - move)[0][i]) / (2 * step)
+            assert curvature[i] >= difference - 1e-6 * (1.0 + abs(difference))
+
+
+def test_the_curvature_of_ranksvm_is_a_parabola_above_the_loss(data: RankingData, rng: np.random.Generator) -> None:
+    """Of scores that keep every pair half a margin away from the corner of the hinge."""
+    part = data.select(range(3))
+    made = make_objective("ranksvm", part.y, part.offsets, np.array([1.0, 2.0, 0.5]))
+    scores = 1.6 * rng.integers(0, 4, len(part.y))
+    gradient, curvature = made.derivatives(scores)
+    here = made.value(scores)
+    for i in range(len(scores)):
+        for size in (-5.0, -1.0, -0.1, 0.1, 0.5, 1.0, 5.0):
+            move = np.zeros(len(scores))
+            move[i] = size
+            parabola = here + gradient[i] * size + 0.5 * curvature[i] * size**2
+            assert made.value(scores + move) <= parabola + 1e-9
+
+
+# Weights
+
+
+def _distinct_labels(lists: int = 40, length: int = 8) -> RankingData:
+    """Lists without ties, so that nothing is drawn at random, and few values, so that LightGBM bins them all alike."""
+    rng = np.random.default_rng(0)
+    y = np.concatenate([rng.permutation(length) for _ in range(lists)]).astype(float)
+    X = np.clip(np.rint(y[:, None] / 2 + rng.normal(scale=1.5, size=(len(y), 4))), 0, 4)
+    return RankingData(X, y, np.repeat(np.arange(lists), length))
+
+
+_WEIGHED = [*OBJECTIVES, "mcrank", "lambdamart", *LOSS_OBJECTIVES]
+
+
+def _fitted(name: str, data: RankingData, weights: Any, **settings: Any) -> Any:
+    options = {"psi": 1e3} if name == "listpl" else {}  # the order drawn is then that of the labels
+    model = BoostedRanker(
+        name, n_estimators=8, num_leaves=5, min_child_samples=1, learning_rate=0.3, n_jobs=1, objective_options=options,
+        **settings,
+    )  # fmt: skip
+    return model.fit(data.X, data.y, qid=data.qid, sample_weight=weights)
+
+
+@pytest.mark.parametrize("name", _WEIGHED)
+def test_a_weight_of_two_is_a_list_seen_twice(name: str) -> None:
+    data = _distinct_labels()
+    weights = np.where(data.qid < 15, 2.0, 1.0)
+    rows = np.concatenate([np.arange(len(data.y)), np.flatnonzero(data.qid < 15)])
+    again = np.concatenate([data.qid, 1000 + data.qid[data.qid < 15]])
+    twice = RankingData(data.X[rows], data.y[rows], again)
+    weighted, doubled, plain = (
+        _fitted(name, *arguments).predict(data.X) for arguments in ((data, weights), (twice, None), (data, None))
+    )
+    # LightGBM keeps gradients in single precision.
+    np.testing.assert_allclose(weighted, doubled, rtol=1e-5, atol=1e-6 * np.abs(doubled).max())
+    assert np.abs(weighted - plain).max() > 1e-3 * np.abs(plain).max()
+
+
+@pytest.mark.parametrize("name", _WEIGHED)
+def test_uniform_weights_change_nothing_without_a_penalty(name: str) -> None:
+    data = _distinct_labels()
+    weights = np.full(len(data.y), 5.0)
+    settings = {"reg_lambda": 0.0}
+    weighted, plain = (_fitted(name, data, w, **settings).predict(data.X) for w in (weights, None))
+    np.testing.assert_allclose(weighted, plain, rtol=1e-5, atol=1e-6 * np.abs(plain).max())
 
 
 def test_partition_objective_is_the_likelihood(data: RankingData, rng: np.random.Generator) -> None:
@@ -99,7 +206,7 @@ def assert_newton_leaves(model: BoostedRanker, data: RankingData, rates: tuple[f
     """Each tree's leaves against the derivatives at the scores of the trees before it."""
     name, bound = model.objective, model.max_delta_step
     made = make_objective(name, data.y, data.offsets, **({"random_state": 0} if name == "plrank" else {}))
-    start = made.start(data.y, data.offsets)
+    start = made.start()
     scores = np.full(len(data.y), start)
     for tree, rate in enumerate(rates):
         leaf = model.booster_.predict(data.X, start_iteration=tree, num_iteration=1, pred_leaf=True).reshape(-1)
@@ -187,6 +294,19 @@ def test_scores_of_training_are_those_of_the_model(params: dict[str, Any], data:
     model.fit(data, eval_set=data, callbacks=[lambda env: env.model.eval_valid(keep)])
     # LightGBM keeps the features of linear leaves in single precision while it trains.
     np.testing.assert_allclose(model.predict(data.X), cached[-1], atol=1e-6)
+
+
+def test_steps_of_a_divided_tier_are_no_larger_than_the_loss_supports() -> None:
+    """One of three items with two places before the rest, convex along the leaf that lifts it: Newton would jump."""
+    X = np.tile([[0.0], [1.0], [2.0], [3.0]], (30, 1))
+    y, qid = np.tile([1.0, 1.0, 1.0, 0.0], 30), np.repeat(np.arange(30), 4)
+    settings = {"n_estimators": 5, "learning_rate": 1.0, "reg_lambda": 0.0, "min_child_samples": 1, "num_leaves": 4}
+    start = BoostedRanker("mart", **settings).fit(X, np.tile([3.0, 0, 0, 0], 30), qid=qid)
+    model = BoostedRanker("partition", top=2, **settings).fit(X, y, qid=qid, init_model=start)
+    made = make_objective("partition", y, np.arange(31) * 4, top=2)
+    losses = [made.value(scores) for scores in model.staged_predict(X)]
+    assert (np.diff(losses) <= 1e-4).all()
+    assert np.abs(model.predict(X)).max() < 100.0
 
 
 def test_newton_leaves_raise_the_likelihood(data: RankingData) -> None:

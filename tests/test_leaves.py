@@ -83,7 +83,7 @@ def test_a_cutoff_on_a_tier_boundary_is_exact_and_inside_a_tier_the_slope_is(rng
         slope, bend = leaf_derivatives(scores, tiers, leaf, 7, list_weights=weights, top=top, tol=TOL)
         first, second = finite_differences(scores, tiers, leaf, 7, weights, top=top)
         np.testing.assert_allclose(slope, first, rtol=1e-5, atol=1e-5)
-        assert (bend <= second + 1e-3).all()  # the denominators alone bend more
+        assert (bend <= second + 1e-3).all()  # where a tier is convex along a leaf the denominators stand for it
     labels = np.repeat([2.0, 1.0, 1.0, 0.0, 0.0], 1)
     tiers = make_tiers(labels, np.array([0, 5]))
     w, leaf = rng.standard_normal(5), np.array([0, 1, 0, 1, 0], np.int32)
@@ -91,6 +91,46 @@ def test_a_cutoff_on_a_tier_boundary_is_exact_and_inside_a_tier_the_slope_is(rng
     whole = leaf_derivatives(w, tiers, leaf, 2, list_weights=np.ones(1), top=NO_CUTOFF, tol=TOL)
     np.testing.assert_allclose(slope, whole[0], atol=1e-12)
     np.testing.assert_allclose(bend, whole[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("spread", [0.3, 2.0, 8.0])
+@pytest.mark.parametrize("top", [1, 2, 5, 11])
+def test_a_divided_tier_bends_exactly_where_it_is_concave(rng: np.random.Generator, spread: float, top: int) -> None:
+    labels, leaf = np.repeat([1.0, 0.0], [12, 4]), rng.integers(0, 4, 16).astype(np.int32)
+    tiers, concave = make_tiers(labels, np.array([0, 16])), 0
+    for _ in range(20):
+        scores = spread * rng.standard_normal(16)
+        slope, bend = leaf_derivatives(scores, tiers, leaf, 4, list_weights=np.ones(1), top=top, tol=TOL)
+        first, second = finite_differences(scores, tiers, leaf, 4, np.ones(1), top=top)
+        np.testing.assert_allclose(slope, first, rtol=1e-5, atol=1e-6)
+        share = np.array([np.exp(scores[leaf == u]).sum() for u in range(4)]) / np.exp(scores).sum()
+        for u in range(4):
+            if abs(second[u]) > 1e-5:
+                wanted = second[u] if second[u] < 0.0 else -top * share[u] * (1.0 - share[u])
+                assert bend[u] == pytest.approx(wanted, rel=1e-3, abs=1e-6)
+                concave += second[u] < 0.0
+    assert concave > 10
+
+
+def test_a_divided_tier_whose_denominators_hardly_bend() -> None:
+    """Scores 8, 0, -8 of which two come before 0. The denominators bend by 0.0007 along the second item."""
+    tiers, scores = make_tiers(np.array([1.0, 1, 1, 0]), np.array([0, 4])), np.array([8.0, 0.0, -8.0, 0.0])
+    _, bend = leaf_derivatives(
+        scores, tiers, np.array([0, 1, 0, 0], np.int32), 2, list_weights=np.ones(1), top=2, tol=TOL
+    )
+    np.testing.assert_allclose(bend, -0.2497, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "scores", [[0.0, -900, -900, 3], [900, 0, 0, 0], [-900.0, -1800, -2700, 0], [1e30, -1e30, 0, 0]]
+)
+def test_a_divided_tier_of_scores_far_apart(scores: list[float]) -> None:
+    tiers = make_tiers(np.array([1.0, 1, 1, 0]), np.array([0, 4]))
+    for u in range(3):
+        leaf = (np.arange(4) == u).astype(np.int32)
+        for derivative in leaf_derivatives(np.array(scores), tiers, leaf, 2, list_weights=np.ones(1), top=2, tol=1e-6):
+            assert np.isfinite(derivative).all()
+            assert np.abs(derivative).max() < 3.0
 
 
 def test_scores_far_apart(rng: np.random.Generator) -> None:

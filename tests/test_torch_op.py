@@ -50,7 +50,7 @@ def test_vectorised_path_keeps_the_digits_of_probabilities_close_to_one(gap, rng
         torch.tensor(scores), torch.tensor(labels), torch.tensor([0, 45]), top=NO_CUTOFF, tol=1e-13
     )
     assert found.item() == pytest.approx(value[0], rel=1e-11)
-    assert 0.0 < -value[0] < 0.1
+    assert 0.0 < -value[0] < 0.2
     np.testing.assert_allclose(found_gradient.numpy(), gradient, rtol=1e-7, atol=1e-11 * np.abs(gradient).max())
 
 

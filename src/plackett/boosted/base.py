@@ -23,8 +23,8 @@ class Objective(ABC):
 
     has_newton_leaves: ClassVar[bool] = False
     """Whether `leaf_derivatives` exists."""
-    splits_by_least_squares: ClassVar[bool] = False
-    """Whether trees are grown on the gradient alone (a constant hessian)."""
+    is_convex: bool = True
+    """Whether Newton steps can be trusted; else each is checked against the loss."""
 
     def __init__(self, labels: Floats, offsets: IntArray, weights: Floats) -> None:
         self.labels, self.offsets, self.weights = labels, offsets, weights
@@ -43,10 +43,8 @@ class Objective(ABC):
         del scores, leaf, leaves
         raise TypeError(f"{type(self).__name__} has no Newton leaves")
 
-    @staticmethod
-    def start(labels: Floats, offsets: IntArray) -> float:
+    def start(self) -> float:
         """The score that all items begin with."""
-        del labels, offsets
         return 0.0
 
 

@@ -58,10 +58,10 @@ class MART(Objective):
         del offsets
         return grades_of(labels, cls.name)
 
-    @classmethod
-    def start(cls, labels: Floats, offsets: IntArray) -> float:
-        """The mean target, so that trees need not learn it."""
-        return float(cls.target_of(labels, offsets).mean()) if len(labels) else 0.0
+    def start(self) -> float:
+        """The weighted mean target, so that trees need not learn it."""
+        total = self.row_weights.sum()
+        return float(self.row_weights @ self.target / total) if total > 0.0 else 0.0
 
     def value(self, scores: Floats) -> float:
         return float(0.5 * np.sum(self.row_weights * (scores - self.target) ** 2))
@@ -118,10 +118,8 @@ class CosMART(Objective):
         """Of lists whose gains have the given norm."""
         return np.sign(norm)
 
-    @staticmethod
-    def start(labels: Floats, offsets: IntArray) -> float:
+    def start(self) -> float:
         """1: scores of norm 0 have no direction to turn from, and gains are positive."""
-        del labels, offsets
         return 1.0
 
     def value(self, scores: Floats) -> float:

@@ -45,6 +45,7 @@ class PartitionObjective(Objective):
         if self._tier_weights is not None and not (self._tier_weights >= 0.0).all():
             raise ValueError(f"tier_weights must be at least 0 for trees, got {np.nanmin(self._tier_weights)}")
         self._top, self._tol = check_top(top), check_tol(tol, np.dtype(np.float64))
+        self.is_convex = self._top == NO_CUTOFF
 
     def _evaluate(self, scores: Floats, derivatives: bool) -> tuple[Floats, Floats, Floats]:
         return evaluate(

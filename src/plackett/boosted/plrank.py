@@ -155,8 +155,6 @@ class PLRankObjective(ContextObjective):
     3.178054
     """
 
-    splits_by_least_squares: ClassVar[bool] = True
-
     def __init__(
         self,
         labels: Floats,

@@ -31,6 +31,7 @@ from plackett.metrics import get_metric
 from plackett.progress import progress_bar
 from plackett.threads import run_over_ranges
 
+_MOST_HALVINGS = 30
 _SEEDS = ("bagging_seed", "feature_fraction_seed", "extra_seed", "objective_seed", "drop_seed")
 
 
@@ -190,7 +191,7 @@ class Boosting:
     ) -> None:
         self._lightgbm = import_lightgbm()
         self._objective, self._settings = objective, settings
-        self._start = self._common_start(train)
+        self._start = self._common_start()
         self._train = _Tracked(train, self._dataset(train, dataset_options), self._start)
         options = {**dataset_options, "reference": self._train.dataset}
         self._evaluation = [_Tracked(rows, self._dataset(rows, options), self._start) for rows in evaluation]
@@ -203,16 +204,15 @@ class Boosting:
         self._params = dict(settings.params)
         self._threads = int(settings.params["num_threads"])
 
-    def _common_start(self, train: LabelledRows) -> float:
-        """The score that all items begin with: starts are means over rows."""
+    def _common_start(self) -> float:
+        """The score that all items begin with: starts are weighted means over rows."""
         params = self._settings.params
         # The start goes into the leaves of the first tree. Linear leaves cannot hold it, and dart would rescale it.
         if self._objective is None or boosting_of(params) == "dart" or has_linear_leaves(params):
             return 0.0
-        rows = len(train.labels)
-        start = self._objective.start(train.labels, train.offsets)
-        weighted, count = self._settings.machine.total(np.array([start * rows, rows]))
-        return float(weighted / count)
+        weight = float(np.sum(self._objective.row_weights))
+        weighted, total = self._settings.machine.total(np.array([self._objective.start() * weight, weight]))
+        return float(weighted / total) if total > 0.0 else 0.0
 
     def _dataset(self, rows: LabelledRows, options: dict[str, Any]) -> Any:
         sizes = np.diff(rows.offsets)
@@ -374,7 +374,23 @@ class Boosting:
         bound = self._params.get("max_delta_step", 0.0)
         if bound > 0.0:
             step = np.clip(step, -bound, bound)
-        return np.asarray(step * self._params["learning_rate"])
+        step = np.asarray(step * self._params["learning_rate"])
+        return step if self._objective.is_convex else self._supported(step, slope, leaf)
+
+    def _supported(self, step: Floats, slope: Floats, leaf: npt.NDArray[np.int32]) -> Floats:
+        """The steps cut to a size, halved until the loss falls by a quarter of what its slope promises."""
+
+        def loss(scores: Floats) -> float:
+            return float(self._settings.machine.total(np.array([self._objective.value(scores)]))[0])  # type: ignore[union-attr]
+
+        before, size = loss(self._train.scores), float(np.abs(step).max(initial=0.0))
+        rounding = 1e-6 * abs(before)
+        for _ in range(_MOST_HALVINGS):
+            cut = np.clip(step, -size, size)
+            if loss(self._train.scores + cut[leaf]) <= before + 0.25 * float(slope @ cut) + rounding:
+                return cut
+            size /= 2.0
+        return np.zeros_like(step)
 
     def _evaluate(self) -> list[tuple[str, str, float, bool]]:
         names, sums = [], []  # sums over lists: of weight times value, and of the weight

@@ -390,4 +390,4 @@ class _TorchLoss(Objective):
         self._make()
 
     def value_and_gradient(self, scores: Floats) -> tuple[float, Floats]:
-        return self._make().value(scores), self._make().derivatives(scores)[0]
+        return self._make().value(scores), self._make().gradient(scores)

@@ -16,6 +16,9 @@ For the derivatives, phi_i = z_i / expm1(z_i) as for whole tiers, weighted by om
 
 (T is linear in each p_i). omega_i combines the states before item i with those needed after it: the probability that
 exactly r - k of the later items are above.
+
+Along a group of items that move together T' and T'' come from the same recursion differentiated twice, with the items
+of the group last: before them there is nothing to differentiate (`tail_along`).
 """
 
 import math
@@ -28,6 +31,7 @@ from plackett.likelihood.elementary import fast_expm1
 _LARGEST_LOG_ODDS = 690.0
 _ROOM = 200.0  # factors up to exp(200) may enter a state
 _LARGEST_STATE = 1e100
+_LARGEST_Z = 1e4  # exp(-z) is 0 long before
 _ITEMS_BETWEEN_LOOKS = 16  # in which a state grows by less than exp(300): a factor of 1 + t each, t < e^17
 
 
@@ -143,6 +147,84 @@ def log_tail_probabilities(log_odds, n, places, t, log_tail):
         _advance(x, units, i, places, stay, enter, states, log_scale)
     for j in range(width):
         log_tail[j] = math.log(max(states[places, j], 1e-300)) + log_scale[places]
+
+
+@inner
+def _advance_along(log_odds, units, seen, places, moves, t, stay, enter, phi, values, firsts, seconds, log_scale):
+    """As `_advance`, for items in any order, with two derivatives of the states if the item `moves`.
+
+    d stay = -z stay, d2 stay = z (z - 1) stay, d enter = phi enter, d2 enter = phi (1 - z) enter.
+    """
+    a = math.exp(min(log_odds, _LARGEST_LOG_ODDS))
+    for k in range(min(seen + 1, places), 0, -1):
+        incoming = log_scale[k - 1] + (min(log_odds, 0.0) - units[k])
+        if k == seen + 1:  # the state is empty
+            log_scale[k] = incoming
+        before = log_scale[k]
+        factor = _make_room(values, log_scale, k, incoming)
+        if log_scale[k] != before:
+            shrink = math.exp(before - log_scale[k])
+            for j in range(t.size):
+                firsts[k, j] *= shrink
+                seconds[k, j] *= shrink
+        for j in range(t.size):
+            s = 1.0 if k == places else stay[j]
+            e = factor * enter[j]
+            if moves:
+                z = min(a * t[j], _LARGEST_Z)
+                s1 = 0.0 if k == places else -z * s
+                s2 = -(z - 1.0) * s1
+                e1 = phi[j] * e
+                seconds[k, j] = (
+                    seconds[k, j] * s + 2.0 * firsts[k, j] * s1 + values[k, j] * s2
+                    + seconds[k - 1, j] * e + 2.0 * firsts[k - 1, j] * e1 + values[k - 1, j] * (e1 * (1.0 - z))
+                )  # fmt: skip
+                firsts[k, j] = firsts[k, j] * s + values[k, j] * s1 + firsts[k - 1, j] * e + values[k - 1, j] * e1
+            values[k, j] = values[k, j] * s + values[k - 1, j] * e
+    for j in range(t.size):
+        if moves:
+            z = min(a * t[j], _LARGEST_Z)
+            seconds[0, j] = (seconds[0, j] - 2.0 * z * firsts[0, j] + z * (z - 1.0) * values[0, j]) * stay[j]
+            firsts[0, j] = (firsts[0, j] - z * values[0, j]) * stay[j]
+        values[0, j] *= stay[j]
+    if seen % _ITEMS_BETWEEN_LOOKS == 0:
+        for k in range(places + 1):
+            before = log_scale[k]
+            _shrink_large_states(values[k : k + 1], log_scale[k : k + 1])
+            if log_scale[k] != before:
+                shrink = math.exp(before - log_scale[k])
+                for j in range(t.size):
+                    firsts[k, j] *= shrink
+                    seconds[k, j] *= shrink
+
+
+@inner
+def tail_along(log_odds, n, places, group, u, t, slope, bend):
+    """T' / T and T'' / T at every node when the log odds of the items with group[i] == u move together."""
+    order, units = _descending(log_odds, n, places)
+    width = t.size
+    values, firsts, seconds = (
+        np.empty((places + 1, width)),
+        np.empty((places + 1, width)),
+        np.empty((places + 1, width)),
+    )
+    log_scale = np.empty(places + 1)
+    stay, enter, phi = np.empty(width), np.empty(width), np.empty(width)
+    _begin(values, log_scale, 0)
+    firsts[:] = 0.0
+    seconds[:] = 0.0
+    seen = 0
+    for moves in (False, True):
+        for k in range(n):
+            if (group[order[k]] == u) == moves:
+                x = log_odds[order[k]]
+                _item(x, t, stay, enter, phi)
+                _advance_along(x, units, seen, places, moves, t, stay, enter, phi, values, firsts, seconds, log_scale)
+                seen += 1
+    for j in range(width):
+        tail = max(values[places, j], 1e-300)
+        slope[j] = firsts[places, j] / tail
+        bend[j] = seconds[places, j] / tail
 
 
 @inner

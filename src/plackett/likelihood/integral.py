@@ -27,10 +27,10 @@ distribution function of the time M at which the last place of the tier is fille
 
     C = integral (1 - e^-t) T Phi dy,    d P / d l_i = integral t e^-t T phi_i dy,    Phi = sum_i phi_i = d log T / dy
 
-(Phi and phi_i weighted as in `cutoff` where the cut-off divides the tier). Nothing cancels, but the integrands live where
-M does, near y = -L for a tier that is L above the rest, not near the mode of f. With t = epsilon s, epsilon = e^-L, they
-live where the integrand s e^-s T of the same tier moved down by L does: they are that one times (1 - e^-t) e^s Phi / s,
-and times epsilon e^(s - t) phi_i, which vary slowly there. So the nodes of the moved tier serve, see `_weigh_complement`.
+(Phi and phi_i weighted as in `cutoff` where the cut-off divides the tier). Nothing cancels, but the integrands live
+where M does, near y = -L for a tier that is L above the rest, not near the mode of f. With t = epsilon s and
+epsilon = e^-L they live where the integrand s e^-s T of the same tier moved down by L does: they are that one times
+(1 - e^-t) e^s Phi / s and times epsilon e^(s - t) phi_i, which vary slowly there. So the nodes of the moved tier serve.
 """
 
 import math
@@ -371,10 +371,18 @@ def tier_nodes(log_odds, n, depth, nodes, exponent, work):
 
 
 @inner
-def _is_far_above(log_odds, n):
-    """Whether 1 - P is at most 1/4 for sure: the mean of the largest of n exponentials is at most 1 + log n times theirs.
+def cutoff_nodes(log_odds, n, places, depth, nodes, exponent):
+    """As `tier_nodes` for a tier that a cut-off divides; returns the first node."""
+    _, first, _ = _trapezoid(log_odds, log_odds, n, 0, places, depth, nodes, exponent)
+    return first
 
-    Where it is not, 1 - P is at least 1 / (5 + 4 log n), and little is lost by taking log P from P.
+
+@inner
+def _is_far_above(log_odds, n):
+    """Whether 1 - P is certainly at most 1/4, and the lowest log odds.
+
+    The largest of n exponentials of mean m has a mean of at most m (1 + log n). Where that does not suffice, 1 - P is
+    at least 1 / (5 + 4 log n), and little is lost by taking log P from P.
     """
     lowest = log_odds[0]
     for i in range(n):
@@ -626,7 +634,7 @@ def _logistic(x):
 
 
 @inner
-def _first_place(log_odds, n, gradient, curvature):
+def first_place(log_odds, n, gradient, curvature):
     """The best of S beats R: S acts as one item of log odds logsumexp(l). Also the ordinary tier of one item."""
     if n == 1:
         value, gradient[0], curvature[0] = _logistic(log_odds[0])
@@ -653,7 +661,7 @@ def tier_log_probability(log_odds, n, places, depth, order, nodes, exponent, wor
     second derivative along all items together, and the logarithm of the estimated error.
     """
     if places == 1:
-        value, second = _first_place(log_odds, n, gradient, curvature)
+        value, second = first_place(log_odds, n, gradient, curvature)
         return value, second, -math.inf
     far_above, level = False, 0.0
     if places == n:

@@ -12,9 +12,13 @@ A = sum over i in U of phi_i (see `integral`),
 
     H_UU = Var[A] + sum_U E[phi_i (1 - z_i - phi_i)],    H_U1 = Cov[A, t],    H_11 = Var[t] - E[t]
 
-so a tier costs one pass over its nodes and items, and one over nodes and leaves. A tier that a cut-off divides is not
-concave; there L'' is that of the denominators alone, r places times -p (1 - p), p the leaf's share of the tier and all
-below it.
+so a tier costs one pass over its nodes and items, and one over nodes and leaves. For a tier that a cut-off divides, and
+T the tail probability of `cutoff` with primes for its derivatives along U,
+
+    sum_U g_i = E[T' / T],    H_UU = E[T'' / T] - E[T' / T]^2,    H_U1 = Cov[T' / T, t]
+
+Such a tier is not concave. Where its L'' is not negative, that of the denominators alone stands for it: r places times
+-p (1 - p), p the leaf's share of the tier and all below it.
 """
 
 import math
@@ -23,12 +27,14 @@ import numpy as np
 import numpy.typing as npt
 
 from plackett.compilation import inner, inner_sum, kernel
+from plackett.likelihood.cutoff import tail_along
 from plackett.likelihood.elementary import fast_exp
 from plackett.likelihood.integral import (
     MOST_NODES,
+    cutoff_nodes,
     decay_rate,
     deep_threshold,
-    tier_log_probability,
+    first_place,
     tier_nodes,
 )
 from plackett.likelihood.kernel import LARGEST_SCORE, NO_CUTOFF
@@ -92,9 +98,7 @@ def _whole_tier(log_odds, n, first, local, leaves, depth, nodes, exponent, work,
     for u in range(leaves):
         own_slope[u], own_bend[u], mixed[u] = 0.0, 0.0, 0.0
     if n == 1:
-        _, _, _ = tier_log_probability(
-            log_odds, 1, 1, depth, 1, nodes, exponent, work, own_slope[leaves:], own_bend[leaves:]
-        )
+        first_place(log_odds, 1, own_slope[leaves:], own_bend[leaves:])
         slope, bend = own_slope[leaves], -own_bend[leaves]
         u = local[first]
         own_slope[u], own_bend[u], mixed[u] = slope, bend, bend
@@ -134,6 +138,37 @@ def _whole_tier(log_odds, n, first, local, leaves, depth, nodes, exponent, work,
 
 
 @inner
+def _divided_tier(log_odds, n, places, first, local, leaves, depth, nodes, exponent, sums, own_slope, own_bend, mixed):
+    """As `_whole_tier`, for a tier that a cut-off divides."""
+    begin = cutoff_nodes(log_odds, n, places, depth, nodes, exponent)
+    t, q = nodes[1, begin:], nodes[3, begin:]
+    mean_t = 0.0
+    for k in range(t.size):
+        mean_t += q[k] * t[k]
+    variance_t = 0.0
+    for k in range(t.size):
+        variance_t += q[k] * (t[k] - mean_t) * (t[k] - mean_t)
+    for u in range(leaves):
+        own_slope[u], own_bend[u], mixed[u] = 0.0, 0.0, 0.0
+    for i in range(n):
+        own_slope[local[first + i]] = 1.0  # a leaf with items in the tier
+    group, slope, bend = local[first : first + n], sums[0, : t.size], sums[1, : t.size]
+    total = 0.0
+    for u in range(leaves):
+        if own_slope[u] == 0.0:
+            continue
+        tail_along(log_odds, n, places, group, u, t, slope, bend)
+        mean, second = 0.0, 0.0
+        for k in range(t.size):
+            mean += q[k] * slope[k]
+            second += q[k] * bend[k]
+        _, covariance = _spread(slope, t, q, mean_t)
+        own_slope[u], own_bend[u], mixed[u] = mean, second - mean * mean, covariance
+        total += mean
+    return total, variance_t - mean_t
+
+
+@inner
 def _add_to_rest(w, local, first, last, leaves, highest, total, mass):
     """Add the items first..last to logsumexp as a pair (highest, total) and to the masses of their leaves."""
     peak = highest
@@ -151,6 +186,24 @@ def _add_to_rest(w, local, first, last, leaves, highest, total, mass):
     return peak, total
 
 
+@inner
+def _denominator_shares(w, local, first, last, leaves, highest, total, mass, shares):
+    """Each leaf's share of the items first..last and all below them, whose logsumexp is the pair (highest, total)."""
+    peak = highest
+    for i in range(first, last):
+        peak = max(peak, w[i])
+    shrink = math.exp(highest - peak)
+    whole = total * shrink
+    for u in range(leaves):
+        shares[u] = mass[u] * shrink
+    for i in range(first, last):
+        e = fast_exp(w[i] - peak)
+        whole += e
+        shares[local[i]] += e
+    for u in range(leaves):
+        shares[u] /= whole
+
+
 @kernel
 def leaf_lists(first, last, scores, leaf, order, starts, list_tiers, weights, list_weights, top, depth, slope, bend):
     """Add the lists first..last to slope and bend, L' and L'' of every leaf.
@@ -162,9 +215,9 @@ def leaf_lists(first, last, scores, leaf, order, starts, list_tiers, weights, li
         longest = max(longest, starts[list_tiers[b + 1]] - starts[list_tiers[b]])
     most = min(longest, slope.size)
     w, log_odds, local = np.empty(longest), np.empty(longest), np.empty(longest, np.int64)
-    gradient, curvature = np.empty(longest), np.empty(longest)
     number, found = np.full(slope.size, -1), np.empty(most, np.int64)
-    mass, own_slope, own_bend, mixed = np.empty(most), np.empty(most + 1), np.empty(most + 1), np.empty(most)
+    mass, shares, mixed = np.empty(most), np.empty(most), np.empty(most)
+    own_slope, own_bend = np.empty(most + 1), np.empty(most + 1)
     nodes, exponent, work = np.empty((4, MOST_NODES)), np.empty(MOST_NODES, np.int64), np.empty((3, max(longest, 6)))
     sums = np.empty((most + 1, MOST_NODES))
     for b in range(first, last):
@@ -195,35 +248,18 @@ def leaf_lists(first, last, scores, leaf, order, starts, list_tiers, weights, li
                 pull, second = _whole_tier(
                     log_odds, n, begin, local, leaves, depth, nodes, exponent, work, sums, own_slope, own_bend, mixed
                 )
-                for u in range(leaves):
-                    share = mass[u] / total
-                    slope[found[u]] += weight * (own_slope[u] - share * pull)
-                    bend[found[u]] += weight * (
-                        own_bend[u] - 2.0 * share * mixed[u] + share * share * second - share * (1.0 - share) * pull
-                    )
-                continue
-            tier_log_probability(log_odds, n, places, depth, 1, nodes, exponent, work, gradient, curvature)
-            peak, whole = highest, total
-            for u in range(leaves):
-                own_slope[u], own_bend[u] = 0.0, mass[u]
-            pull = 0.0
-            for i in range(n):
-                own_slope[local[begin + i]] += gradient[i]
-                pull += gradient[i]
-                peak = max(peak, w[begin + i])
-            shrink = math.exp(highest - peak)
-            whole *= shrink
-            for u in range(leaves):
-                own_bend[u] *= shrink
-            for i in range(n):
-                e = fast_exp(w[begin + i] - peak)
-                whole += e
-                own_bend[local[begin + i]] += e
+            else:
+                pull, second = _divided_tier(
+                    log_odds, n, places, begin, local, leaves, depth, nodes, exponent, sums, own_slope, own_bend, mixed
+                )
+                _denominator_shares(w, local, begin, stop, leaves, highest, total, mass, shares)
             for u in range(leaves):
                 share = mass[u] / total
                 slope[found[u]] += weight * (own_slope[u] - share * pull)
-                p = own_bend[u] / whole
-                bend[found[u]] -= weight * places * p * (1.0 - p)
+                exact = own_bend[u] - 2.0 * share * mixed[u] + share * share * second - share * (1.0 - share) * pull
+                if places < n and exact >= 0.0:
+                    exact = -places * shares[u] * (1.0 - shares[u])
+                bend[found[u]] += weight * exact
     return -1
 
 

@@ -14,6 +14,7 @@ each row; with `where` only the marked entries are items. weights: one per list.
     linear       the same, fused with a linear output layer
     sharded      the same, of an output layer whose columns several processes hold
     registry     losses by name, and as modules
+    curvature    second derivatives, for boosted trees
     closed_form  values with gradients in closed form
     kernels      the same, compiled, for the CPU
     lists        the border and the reduction

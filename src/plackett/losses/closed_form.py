@@ -33,7 +33,7 @@ def _run(lists: FlatLists, cost: Any, call: Callable[..., int], *arguments: Any)
     return with_gradient(lists.scores, torch.from_numpy(value), torch.from_numpy(gradient), lists.offsets)
 
 
-def _pairs_cost(lists: FlatLists, truncation: int = NO_TRUNCATION) -> Any:
+def pairs_cost(lists: FlatLists, truncation: int = NO_TRUNCATION) -> Any:
     sizes = np.diff(lists.offsets)
     return np.concatenate(([0], np.cumsum(sizes * np.minimum(sizes, truncation))))
 
@@ -106,7 +106,7 @@ def lambda_loss(lists: FlatLists, gains: Tensor, truncation: int) -> Tensor:
     if lists.on_cpu:
         tiers = lists.tiers()
         return _run(
-            lists, _pairs_cost(lists, truncation), kernels.lambda_lists, lists.numpy_scores(), gains.double().numpy(),
+            lists, pairs_cost(lists, truncation), kernels.lambda_lists, lists.numpy_scores(), gains.double().numpy(),
             tiers.order, tiers.starts, tiers.list_tiers, truncation,
         )  # fmt: skip
     return _lambda_loss_in_torch(lists, gains, truncation)
@@ -140,7 +140,7 @@ def approx_ndcg(lists: FlatLists, gains: Tensor, truncation: int, temperature: f
     if lists.on_cpu:
         tiers = lists.tiers()
         return _run(
-            lists, _pairs_cost(lists) * 4, kernels.approx_ndcg_lists, lists.numpy_scores(), gains.double().numpy(),
+            lists, pairs_cost(lists) * 4, kernels.approx_ndcg_lists, lists.numpy_scores(), gains.double().numpy(),
             tiers.order, tiers.starts, tiers.list_tiers, truncation, 1.0 / temperature,
         )  # fmt: skip
     return _approx_ndcg_in_torch(lists, gains, truncation, temperature)

@@ -11,7 +11,7 @@ import numpy as np
 
 from plackett.compilation import inner, inner_sum, kernel
 from plackett.likelihood.elementary import fast_exp, fast_log1p_of_unit
-from plackett.losses.pair_sums import pairs_between
+from plackett.losses.pair_sums import LOGISTIC, pairs_between
 
 _DEEPEST = 256  # two halvings divide a list by two at least, so 128 bits of items would do
 
@@ -130,6 +130,55 @@ def pair_lists(first, last, scores, order, starts, list_tiers, kind, table, valu
         value[b] = total
         for i in range(size):
             gradient[order[base + i]] = slopes[i]
+    return -1
+
+
+@inner_sum
+def _logistic_curvature_row(w, lower, lower_curvature):
+    """sum_j s (1 - s), s = sigmoid(lower_j - w), each also added to the lower item's curvature."""
+    total = 0.0
+    for j in range(lower.size):
+        e = fast_exp(-abs(lower[j] - w))
+        larger = 1.0 / (1.0 + e)
+        bend = e * larger * larger
+        lower_curvature[j] += bend
+        total += bend
+    return total
+
+
+@inner_sum
+def _hinge_curvature_row(w, lower, lower_curvature):
+    """sum_j 1 / (2 max(|x|, 1/2)), x = 1 + lower_j - w, likewise; see `plackett.losses.curvature`."""
+    total = 0.0
+    for j in range(lower.size):
+        bend = 0.5 / max(abs(1.0 + (lower[j] - w)), 0.5)
+        lower_curvature[j] += bend
+        total += bend
+    return total
+
+
+@kernel
+def pair_curvature_lists(first, last, scores, order, starts, list_tiers, kind, curvature):
+    """Of the losses of `pair_lists`, the second derivative by each score, or for the hinge its bound."""
+    longest = 1
+    for b in range(first, last):
+        longest = max(longest, starts[list_tiers[b + 1]] - starts[list_tiers[b]])
+    w, bends = np.empty(longest), np.empty(longest)
+    for b in range(first, last):
+        base = starts[list_tiers[b]]
+        size = starts[list_tiers[b + 1]] - base
+        for i in range(size):
+            w[i] = scores[order[base + i]]
+            bends[i] = 0.0
+        for m in range(list_tiers[b], list_tiers[b + 1] - 1):
+            below = starts[m + 1] - base
+            for i in range(starts[m] - base, below):
+                if kind == LOGISTIC:
+                    bends[i] += _logistic_curvature_row(w[i], w[below:size], bends[below:size])
+                else:
+                    bends[i] += _hinge_curvature_row(w[i], w[below:size], bends[below:size])
+        for i in range(size):
+            curvature[order[base + i]] = bends[i]
     return -1
 
 
@@ -308,6 +357,68 @@ def approx_ndcg_lists(first, last, scores, gains, order, starts, list_tiers, tru
             others = size if i < gainful else gainful
             slope = _place_slopes(w[i], slopes[i], w[:others], slopes[:others], sharpness)
             gradient[order[base + i]] = sharpness * slope
+    return -1
+
+
+@inner_sum
+def _place_bends(w, slope, others, slopes, rises, sharpness):
+    """Sums over j of (slope + slope_j) v, of v and of rise_j v^2, v = s(x) s(-x), x = (w_j - w) sharpness."""
+    total = 0.0
+    steepness = 0.0
+    squares = 0.0
+    for j in range(others.size):
+        e = fast_exp(-abs((others[j] - w) * sharpness))
+        larger = 1.0 / (1.0 + e)
+        v = e * larger * larger
+        total += (slope + slopes[j]) * v
+        steepness += v
+        squares += rises[j] * v * v
+    return total, steepness, squares
+
+
+@kernel
+def approx_ndcg_curvature_lists(
+    first, last, scores, gains, order, starts, list_tiers, truncation, sharpness, curvature
+):
+    """Upper bounds of the second derivatives of `approx_ndcg_lists`; see `plackett.losses.curvature`."""
+    longest = 1
+    for b in range(first, last):
+        longest = max(longest, starts[list_tiers[b + 1]] - starts[list_tiers[b]])
+    w, gain, slopes, rises = np.empty(longest), np.empty(longest), np.empty(longest), np.empty(longest)
+    for b in range(first, last):
+        base = starts[list_tiers[b]]
+        size = starts[list_tiers[b + 1]] - base
+        for i in range(size):
+            w[i] = scores[order[base + i]]
+            gain[i] = gains[order[base + i]]
+            slopes[i], rises[i] = 0.0, 0.0
+        ideal = _ideal_dcg(gain, size, truncation)
+        gainful = 0
+        if ideal > 0.0 and list_tiers[b + 1] - list_tiers[b] > 1:
+            while gainful < size and gain[gainful] > 0.0:
+                gainful += 1
+        for i in range(gainful):
+            place = _smooth_place(w[i], w[:size], sharpness)
+            log_place = math.log2(1.0 + place)
+            kept, kept_slope = 1.0, 0.0
+            if truncation < size:
+                e = math.exp(-abs(truncation + 0.5 - place))
+                kept = 1.0 / (1.0 + e) if place < truncation + 0.5 else e / (1.0 + e)
+                kept_slope = -kept * (1.0 - kept)
+            decay = kept / (log_place * log_place * (1.0 + place) * math.log(2.0))
+            rises[i] = -gain[i] * kept_slope / log_place / ideal
+            slopes[i] = gain[i] * decay / ideal + rises[i]
+        for i in range(size):
+            others = size if i < gainful else gainful
+            total, steepness, squares = _place_bends(
+                w[i], slopes[i], w[:others], slopes[:others], rises[:others], sharpness
+            )
+            if i < gainful:  # the item itself was counted, with v = 1/4
+                total -= 0.5 * slopes[i]
+                steepness -= 0.25
+                squares -= 0.0625 * rises[i]
+            bend = sharpness * sharpness * (total + rises[i] * steepness * steepness + squares)
+            curvature[order[base + i]] = max(bend, 0.0)
     return -1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -177,9 +177,9 @@ def listnet_loss(
     """
     lists = prepare(scores, labels, offsets, where)
     if check_top(top) == 1 and samples is None:
-        losses = softmax_cross_entropy(lists, lists.labels if psi == 1.0 else _mapped(lists, psi))
+        losses = softmax_cross_entropy(lists, lists.labels if psi == 1.0 else mapped_labels(lists, psi))
     elif samples is None:
-        losses = _exact_listnet(lists, _mapped(lists, psi), top)
+        losses = _exact_listnet(lists, mapped_labels(lists, psi), top)
     else:
         losses = _sampled_orders(lists, psi, samples, top, generator)
     return reduce_losses(losses, weights, reduction)
@@ -194,10 +194,13 @@ def _exact_listnet(lists: FlatLists, labels: Tensor, top: int) -> Tensor:
             f"top must be small enough for lists x longest^top to be at most {_LARGEST_TABLE}, got {lists.count} x "
             f"{longest}^{top}: draw the choices with samples="
         )
+    return _expected_surprise(*padded_for_choices(lists, labels), top)
+
+
+def padded_for_choices(lists: FlatLists, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, labels and which of them are items, (lists, longest)."""
     w = lists.padded(lists.scores, 0.0)
-    y = lists.padded(labels.to(w.dtype), 0.0)
-    present = lists.padded(torch.ones_like(lists.scores), 0.0) > 0
-    return _expected_surprise(w, y, present, top)
+    return w, lists.padded(labels.to(w.dtype), 0.0), lists.padded(torch.ones_like(lists.scores), 0.0) > 0
 
 
 def _expected_surprise(w: Tensor, y: Tensor, left: Tensor, places: int) -> Tensor:
@@ -205,8 +208,8 @@ def _expected_surprise(w: Tensor, y: Tensor, left: Tensor, places: int) -> Tenso
 
     V(T, places) = sum_{i in T} p_i(T) (-log q_i(T) + V(T - i, places - 1)); (..., items) -> (...).
     """
-    p = torch.where(left, torch.exp(_masked_log_softmax(y, left)), 0.0)
-    cost = torch.where(left, -_masked_log_softmax(w, left), 0.0)
+    p = torch.where(left, torch.exp(masked_log_softmax(y, left)), 0.0)
+    cost = torch.where(left, -masked_log_softmax(w, left), 0.0)
     if places > 1:
         apart = ~torch.eye(w.shape[-1], dtype=torch.bool, device=w.device)
         after = _expected_surprise(w.unsqueeze(-2), y.unsqueeze(-2), left.unsqueeze(-2) & apart, places - 1)
@@ -214,7 +217,7 @@ def _expected_surprise(w: Tensor, y: Tensor, left: Tensor, places: int) -> Tenso
     return (p * cost).sum(-1)
 
 
-def _masked_log_softmax(x: Tensor, mask: Tensor) -> Tensor:
+def masked_log_softmax(x: Tensor, mask: Tensor) -> Tensor:
     """Over the marked entries; what stands elsewhere is finite and has no gradient. All unmarked: zeros."""
     x = x.expand(torch.broadcast_shapes(x.shape, mask.shape))
     nothing = ~mask.any(-1, keepdim=True)
@@ -222,7 +225,7 @@ def _masked_log_softmax(x: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, x - torch.logsumexp(safe, -1, keepdim=True), 0.0)
 
 
-def _mapped(lists: FlatLists, psi: Psi) -> Tensor:
+def mapped_labels(lists: FlatLists, psi: Psi) -> Tensor:
     labels = lists.labels.to(torch.float32 if lists.scores.device.type == "mps" else torch.float64)
     mapped = psi(labels) if callable(psi) else labels * psi
     if mapped.shape != labels.shape:
@@ -246,12 +249,17 @@ def _sampled_orders(
     lists: FlatLists, psi: Psi, samples: int, top: int | None, generator: torch.Generator | None
 ) -> Tensor:
     """The mean over orders drawn from the Plackett-Luce distribution of the labels of minus their log-likelihood."""
-    mapped = _mapped(lists, psi)
     total = lists.scores.new_zeros(lists.count)
-    for _ in range(_check_samples(samples)):
-        keys = mapped - torch.log(-torch.log(_uniform(mapped, generator)))
+    for keys in drawn_orders(lists, psi, samples, generator):
         total = total - partition_log_likelihood(lists.scores, keys, offsets=lists.offsets, top=top)
     return total / samples
+
+
+def drawn_orders(lists: FlatLists, psi: Psi, samples: int, generator: torch.Generator | None) -> Iterator[Tensor]:
+    """Labels without ties whose order is drawn from the Plackett-Luce distribution of the labels."""
+    mapped = mapped_labels(lists, psi)
+    for _ in range(_check_samples(samples)):
+        yield mapped - torch.log(-torch.log(_uniform(mapped, generator)))
 
 
 def listpl_loss(
@@ -280,7 +288,7 @@ def listpl_loss(
     return reduce_losses(_sampled_orders(lists, psi, samples, top, generator), weights, reduction)
 
 
-_BOTTOM = {"random": "ordered", "stable": "ordered", "efron": "unordered", "breslow": "unordered"}
+BOTTOM = {"random": "ordered", "stable": "ordered", "efron": "unordered", "breslow": "unordered"}
 
 
 def listmle_loss(
@@ -309,8 +317,8 @@ def listmle_loss(
             (position-aware ListMLE; with ties="random" or "stable").
         generator: for ties="random".
     """
-    if ties not in (*_BOTTOM, "exact"):
-        raise ValueError(f"ties must be one of {', '.join(_BOTTOM)}, exact, got {ties!r}")
+    if ties not in (*BOTTOM, "exact"):
+        raise ValueError(f"ties must be one of {', '.join(BOTTOM)}, exact, got {ties!r}")
     if bottom not in (None, "ordered", "unordered") or (ties == "exact" and bottom == "ordered"):
         raise ValueError(
             f'bottom must be "ordered", "unordered" or None (and not "ordered" with exact), got {bottom!r}'
@@ -323,15 +331,15 @@ def listmle_loss(
     if ties == "exact":
         value = partition_log_likelihood(lists.scores, lists.labels, offsets=lists.offsets, top=top)
     elif ties in ("efron", "breslow"):
-        value = _approximate(lists, ties, bottom or _BOTTOM[ties])
+        value = _approximate(lists, ties, bottom or BOTTOM[ties])
     else:
-        keys = _broken_ties(lists, ties, bottom or _BOTTOM[ties], generator)
-        weighting = None if position_weights is None else _position_weighting(lists, position_weights)
+        keys = broken_ties(lists, ties, bottom or BOTTOM[ties], generator)
+        weighting = None if position_weights is None else position_weighting(lists, position_weights)
         value = partition_log_likelihood(lists.scores, keys, offsets=lists.offsets, top=top, weighting=weighting)
     return reduce_losses(-value, weights, reduction)
 
 
-def _broken_ties(lists: FlatLists, ties: str, bottom: str, generator: torch.Generator | None) -> Tensor:
+def broken_ties(lists: FlatLists, ties: str, bottom: str, generator: torch.Generator | None) -> Tensor:
     """Labels without ties: the rank of each label among all, plus a fraction that decides within a tie."""
     if len(lists.labels) == 0:
         return lists.labels
@@ -348,7 +356,7 @@ def _broken_ties(lists: FlatLists, ties: str, bottom: str, generator: torch.Gene
     return rank + fraction
 
 
-def _position_weighting(lists: FlatLists, position_weights: Any) -> TierWeighting:
+def position_weighting(lists: FlatLists, position_weights: Any) -> TierWeighting:
     table = torch.as_tensor(position_weights).double()
     longest = int(max(lists.offsets[1:] - lists.offsets[:-1], default=0))
     if table.dim() != 1 or len(table) < longest:

@@ -70,7 +70,7 @@ def lambdarank_loss(
         gain: "exp2" (2^label - 1), "linear" (the label), or a function of the labels.
     """
     lists = prepare(scores, labels, offsets, where)
-    losses = lambda_loss(lists, _gains(lists, gain), check_top(truncation))
+    losses = lambda_loss(lists, gains_of(lists, gain), check_top(truncation))
     return reduce_losses(losses, weights, reduction)
 
 
@@ -97,11 +97,11 @@ def approx_ndcg_loss(
     if not isinstance(temperature, int | float) or not temperature > 0.0:
         raise ValueError(f"temperature must be above 0, got {temperature!r}")
     lists = prepare(scores, labels, offsets, where)
-    losses = approx_ndcg(lists, _gains(lists, gain), check_top(truncation), float(temperature))
+    losses = approx_ndcg(lists, gains_of(lists, gain), check_top(truncation), float(temperature))
     return reduce_losses(losses, weights, reduction)
 
 
-def _gains(lists: FlatLists, gain: Gain) -> Tensor:
+def gains_of(lists: FlatLists, gain: Gain) -> Tensor:
     labels = lists.labels.to(torch.float32 if lists.scores.device.type == "mps" else torch.float64)
     if callable(gain):
         gains = gain(labels)

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from plackett.arguments import check_kind
-from plackett.losses import listwise, pairwise
+from plackett.losses import curvature, listwise, pairwise
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class LossInfo:
     ignores_row_order           the order of the rows of a list does not matter
     random                      every call draws anew; invariances hold in expectation
     takes_ties                  equal labels are accepted
+
+    curvature, where there is one, goes with the options of the loss, see `plackett.losses.curvature`.
     """
 
     function: Callable[..., Tensor]
@@ -28,20 +30,23 @@ class LossInfo:
     ignores_row_order: bool = True
     random: bool = False
     takes_ties: bool = True
+    curvature: curvature.Curvature | None = None
 
 
 LOSSES: dict[str, LossInfo] = {
     "partition": LossInfo(listwise.partition_loss),
     "topk": LossInfo(listwise.topk_loss, takes_ties=False),
-    "lower_bound": LossInfo(listwise.lower_bound_loss),
-    "attrank": LossInfo(listwise.attrank_loss, silent_without_preference=False),
-    "listnet": LossInfo(listwise.listnet_loss, silent_without_preference=False),
-    "listmle": LossInfo(listwise.listmle_loss, silent_without_preference=False, random=True),
-    "listpl": LossInfo(listwise.listpl_loss, silent_without_preference=False, random=True),
-    "ranknet": LossInfo(pairwise.ranknet_loss),
-    "ranksvm": LossInfo(pairwise.ranksvm_loss),
+    "lower_bound": LossInfo(listwise.lower_bound_loss, curvature=curvature.lower_bound),
+    "attrank": LossInfo(listwise.attrank_loss, silent_without_preference=False, curvature=curvature.attrank),
+    "listnet": LossInfo(listwise.listnet_loss, silent_without_preference=False, curvature=curvature.listnet),
+    "listmle": LossInfo(
+        listwise.listmle_loss, silent_without_preference=False, random=True, curvature=curvature.listmle
+    ),
+    "listpl": LossInfo(listwise.listpl_loss, silent_without_preference=False, random=True, curvature=curvature.listpl),
+    "ranknet": LossInfo(pairwise.ranknet_loss, curvature=curvature.ranknet),
+    "ranksvm": LossInfo(pairwise.ranksvm_loss, curvature=curvature.ranksvm),
     "lambdarank": LossInfo(pairwise.lambdarank_loss),
-    "approx_ndcg": LossInfo(pairwise.approx_ndcg_loss),
+    "approx_ndcg": LossInfo(pairwise.approx_ndcg_loss, curvature=curvature.approx_ndcg),
 }
 
 

@@ -1,0 +1,178 @@
+"""Second derivatives of losses by each score, for boosted trees: exact where the loss has one, else an upper bound.
+
+    curvature(lists, **options) -> (items,) NumPy array, never negative
+
+of the plain sum of the lists' losses, with the options of the loss; the weight of a list multiplies its part. They run
+in main memory. p is softmax(scores) over the items that a choice is made from.
+
+    lower_bound        sum over choices of p (1 - p)                                                       exact
+    attrank, listnet   p (1 - p); with more places its mean over the earlier choices                       exact
+    listmle, listpl    that of the orders drawn, from the same random numbers as the loss                  exact
+    ranknet            sum over pairs of s (1 - s), s = sigmoid of the difference of scores                exact
+    ranksvm            sum over pairs of 1 / (2 max(|x|, 1/2)), x = 1 - difference                         bound
+    approx_ndcg        see `approx_ndcg`                                                                   bound
+
+The hinge max(0, x) has no second derivative. A parabola that touches it at x with its slope there lies above it
+everywhere if its curvature is at least 1 / (2 |x|): the smallest that a Newton step cannot go wrong with. Within half a
+margin of the corner that exceeds 1 and grows without end; it is held at 1, with which a step is at most one margin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from plackett.likelihood.approximations import efron_or_breslow
+from plackett.likelihood.kernel import NO_CUTOFF
+from plackett.likelihood.leaves import denominator_curvature
+from plackett.likelihood.partition import check_top, evaluate
+from plackett.likelihood.tiers import TierWeighting, make_tiers
+from plackett.likelihood.torch_op import labels_of
+from plackett.losses import kernels, listwise, pairwise
+from plackett.losses.closed_form import pairs_cost
+from plackett.losses.lists import FlatLists
+from plackett.threads import at_most, run_over_ranges
+
+Floats = npt.NDArray[np.float64]
+Curvature = Callable[..., Floats]
+
+_TOL = 1e-8
+
+
+def lower_bound(lists: FlatLists) -> Floats:
+    return efron_or_breslow(lists.numpy_scores(), lists.tiers(), efron=False, bottom=False)[2]
+
+
+def attrank(lists: FlatLists) -> Floats:
+    relevant = lists.padded((lists.labels > 0).double(), 0.0).any(-1, keepdim=True)
+    return _unpadded(lists, torch.where(relevant, _spread(lists), 0.0))
+
+
+def listnet(
+    lists: FlatLists,
+    *,
+    top: int = 1,
+    samples: int | None = None,
+    psi: listwise.Psi = 1.0,
+    generator: torch.Generator | None = None,
+) -> Floats:
+    if samples is not None:
+        return listpl(lists, psi=psi, samples=samples, top=top, generator=generator)
+    if check_top(top) == 1:
+        return _unpadded(lists, _spread(lists))
+    w, y, present = listwise.padded_for_choices(lists, listwise.mapped_labels(lists, psi))
+    return _unpadded(lists, _expected_spread(w, y, present, top))
+
+
+def listpl(
+    lists: FlatLists,
+    *,
+    psi: listwise.Psi = 1.0,
+    samples: int = 1,
+    top: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Floats:
+    orders = listwise.drawn_orders(lists, psi, samples, generator)
+    return sum((_of_likelihood(lists, keys, top) for keys in orders), np.zeros(len(lists.scores))) / samples
+
+
+def listmle(
+    lists: FlatLists,
+    *,
+    ties: str = "random",
+    bottom: str | None = None,
+    top: int | None = None,
+    position_weights: Any = None,
+    generator: torch.Generator | None = None,
+) -> Floats:
+    if ties == "exact":
+        return _of_likelihood(lists, lists.labels, top)
+    bottom = bottom or listwise.BOTTOM[ties]
+    if ties in ("efron", "breslow"):
+        return efron_or_breslow(lists.numpy_scores(), lists.tiers(), efron=ties == "efron", bottom=bottom == "ordered")[
+            2
+        ]
+    weighting = None if position_weights is None else listwise.position_weighting(lists, position_weights)
+    return _of_likelihood(lists, listwise.broken_ties(lists, ties, bottom, generator), top, weighting)
+
+
+def ranknet(lists: FlatLists) -> Floats:
+    return _of_pairs(lists, pair_sums.LOGISTIC)
+
+
+def ranksvm(lists: FlatLists) -> Floats:
+    return _of_pairs(lists, pair_sums.HINGE)
+
+
+def approx_ndcg(
+    lists: FlatLists, *, truncation: int | None = None, gain: pairwise.Gain = "exp2", temperature: float = 0.1
+) -> Floats:
+    """An upper bound. The loss is the sum over items of c(place), c' >= 0, where the place is a sum of sigmoids.
+
+    Its second derivative by w_i is the sum over j, with i itself, of c'_j place_j'' + c''_j (place_j')^2. With
+    v = s (1 - s) of a pair |place''| is at most the sum of v / temperature^2. Without truncation c is concave in the
+    place and the second term is left out; with truncation c'' is at most gain * k (1 - k) / log2(1 + place) over the
+    ideal DCG, k the share kept.
+    """
+    tiers = lists.tiers()
+    gains = pairwise.gains_of(lists, gain).double().numpy()
+    return _run(
+        lists, pairs_cost(lists) * 4, kernels.approx_ndcg_curvature_lists, lists.numpy_scores(), gains,
+        tiers.order, tiers.starts, tiers.list_tiers, check_top(truncation), 1.0 / float(temperature),
+    )  # fmt: skip
+
+
+def _run(lists: FlatLists, cost: Any, call: Callable[..., int], *arguments: Any) -> Floats:
+    curvature = np.empty(len(lists.scores))
+    with at_most(torch.get_num_threads()):
+        run_over_ranges(lambda first, last: call(first, last, *arguments, curvature), cost)
+    return curvature
+
+
+def _of_pairs(lists: FlatLists, kind: int) -> Floats:
+    tiers = lists.tiers()
+    return _run(
+        lists, pairs_cost(lists), kernels.pair_curvature_lists,
+        lists.numpy_scores(), tiers.order, tiers.starts, tiers.list_tiers, kind,
+    )  # fmt: skip
+
+
+def _of_likelihood(lists: FlatLists, labels: Tensor, top: int | None, weighting: TierWeighting | None = None) -> Floats:
+    """-d2 log P. Where a cut-off divides a tier it can be negative; that of the denominators is then larger."""
+    flat_labels, scores, cutoff = labels_of(labels), lists.numpy_scores(), check_top(top)
+    tiers = make_tiers(flat_labels, lists.offsets)
+    weights = None if weighting is None else tiers.weights(weighting, flat_labels)
+    _, _, curvature = evaluate(scores, tiers, top=cutoff, tol=_TOL, derivatives=True, tier_weights=weights)
+    if cutoff != NO_CUTOFF and weights is None:
+        return np.asarray(np.maximum(curvature, denominator_curvature(scores, tiers, cutoff)))
+    return np.asarray(np.maximum(curvature, 0.0))
+
+
+def _spread(lists: FlatLists) -> Tensor:
+    """p (1 - p), (lists, longest)."""
+    p = torch.softmax(lists.padded(lists.scores.detach().double(), -torch.inf), -1)
+    return p * (1.0 - p)
+
+
+def _expected_spread(w: Tensor, y: Tensor, left: Tensor, places: int) -> Tensor:
+    """The sum over the first places of E[q (1 - q)], choices drawn by softmax(y) from the items left, q = softmax(w).
+
+    V_i(T, places) = q_i(T) (1 - q_i(T)) + sum_{j in T} p_j(T) V_i(T - j, places - 1); (..., items) -> (..., items).
+    """
+    q = torch.where(left, torch.exp(listwise.masked_log_softmax(w, left)), 0.0)
+    total = q * (1.0 - q)
+    if places > 1:
+        p = torch.where(left, torch.exp(listwise.masked_log_softmax(y, left)), 0.0)
+        apart = ~torch.eye(w.shape[-1], dtype=torch.bool, device=w.device)
+        after = _expected_spread(w.unsqueeze(-2), y.unsqueeze(-2), left.unsqueeze(-2) & apart, places - 1)
+        total = total + (p.unsqueeze(-1) * after).sum(-2)
+    return total
+
+
+def _unpadded(lists: FlatLists, values: Tensor) -> Floats:
+    return np.ascontiguousarray(lists.unpadded(values).numpy(), np.float64)
