@@ -58,7 +58,7 @@ class Connectivity:
     def outside(self, names: Sequence[Any]) -> dict[str, list[Any]]:
         """The items that are not kept, by how they stand to the others: a key of `REASONS`."""
         masks = {where: getattr(self, where) for where in REASONS}
-        return {where: [names[i] for i in np.flatnonzero(mask)] for where, mask in masks.items() if mask.any()}
+        return {where: [names[i] for i in np.flatnonzero(mask).tolist()] for where, mask in masks.items() if mask.any()}
 
     def error(self, names: Sequence[Any]) -> NoMaximumError:
         """To raise where not all items are kept."""

@@ -30,7 +30,7 @@ LayoutOption = Annotated[
 
 def csv_options(
     format_name: FormatName | None, options: dict[str, str | None]
-) -> tuple[FormatName | None, dict[str, str]]:
+) -> tuple[FormatName | None, dict[str, Any]]:
     """Those that were given, and the format, which they make CSV."""
     chosen = {name: value for name, value in options.items() if value is not None}
     if chosen and format_name is None:

@@ -97,7 +97,7 @@ class BallotsOnCluster:
 
     @property
     def ranked(self) -> npt.NDArray[np.bool_]:
-        return np.any([facts.steps.ranked for facts in self._facts], axis=0)
+        return np.asarray(np.any([facts.steps.ranked for facts in self._facts], axis=0))
 
     def steps(self) -> Steps:
         return _union([facts.steps for facts in self._facts])

@@ -33,7 +33,7 @@ from plackett.likelihood.leaves import denominator_curvature
 from plackett.likelihood.partition import check_top, evaluate
 from plackett.likelihood.tiers import TierWeighting, make_tiers
 from plackett.likelihood.torch_op import labels_of
-from plackett.losses import kernels, pair_sums
+from plackett.losses import kernels, listwise, pair_sums, pairwise
 from plackett.losses.closed_form import pairs_cost
 from plackett.losses.lists import FlatLists
 from plackett.threads import at_most, run_over_ranges
