@@ -36,7 +36,7 @@ from plackett.aggregation import load_edges
 from plackett.boosted.checkpoints import Checkpoint
 from plackett.cli.app import app
 from plackett.cli.models import _trec_lines
-from plackett.data import files, letor, sparse_text
+from plackett.data import files, letor, parquet_sizes, sparse_text
 from plackett.data.stored import parse_array, parse_arrays, parse_json, regular_file
 from plackett.errors import DataError
 from plackett.estimators import LinearRanker, RankAggregator, load_model, saved
@@ -486,6 +486,10 @@ def test_sizes_of_lists_that_overflow_to_the_right_sum(tmp_path: Path) -> None:
 # Compression
 
 
+def _load_scores(source: Any) -> Any:
+    return data.load_scores(source, data.RankingData(np.zeros((3, 1)), np.zeros(3), np.zeros(3), np.array([0, 3])))
+
+
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress], ids=["gz", "bz2", "xz"])
 @pytest.mark.parametrize(
     ("read", "line"),
@@ -567,13 +571,37 @@ def test_byte_order_marks() -> None:
         data.dump_rankings_csv(replace(ballots, names=["\ufeffa", "b"]), io.BytesIO())
 
 
+@pytest.mark.parametrize(
+    ("read", "line"),
+    [(data.load_letor, b"0 qid:1\n"), (data.load_letor, b"0\n"), (data.load_xmc, b"0\n"), (_load_scores, b"1\n")],
+)
+def test_arrays_count_not_only_the_text(read: Callable[..., Any], line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text that may expand so far, but whose numbers take several times as much."""
+    monkeypatch.setattr(files, "_FREE", 1 << 20)
+    monkeypatch.setattr(sparse_text, "_BLOCK", 1 << 16)
+    text = line * (2**19 // len(line))
+    header = b"%d 1 1\n" % (len(text) // len(line)) if read is data.load_xmc else b""
+    with pytest.raises(DataError, match=r"bytes expand to 1,\d{3},\d{3} or more, over 250 times"):
+        read(io.BytesIO(bz2.compress(header + text)))
+
+
+def test_a_dense_array_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_FREE", 1 << 20)
+    rows = b"1 qid:1 1:1\n" * 1000 + b"1 qid:1 1:1 400:1\n"
+    with pytest.raises(DataError, match=r"bytes expand to 3,\d{3},\d{3} or more"):
+        data.load_letor(io.BytesIO(bz2.compress(rows)))
+    assert data.load_letor(io.BytesIO(bz2.compress(rows)), sparse=True).X.shape == (1001, 400)
+    assert data.load_letor(io.BytesIO(rows)).X.shape == (1001, 400)  # its bytes are there
+    assert letor._MOST_DENSE * 8 <= 1 << 28
+
+
 def test_bombs_from_files_and_a_higher_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_FREE", 1 << 18)
     path = tmp_path / "letor.txt.gz"
     path.write_bytes(gzip.compress(b"1 qid:1 1:1\n" * 10**5))
     with pytest.raises(DataError, match="over 250 times"):
         data.load_letor(path)
-    monkeypatch.setenv("PLACKETT_MAX_EXPANSION", "2000")
+    monkeypatch.setenv("PLACKETT_MAX_EXPANSION", "5000")  # of arrays: they are several times the text
     assert len(data.load_letor(path).y) == 10**5
     monkeypatch.setenv("PLACKETT_MAX_EXPANSION", "many")
     with pytest.raises(ValueError, match="PLACKETT_MAX_EXPANSION must be a number, or inf, got 'many'"):
@@ -635,6 +663,45 @@ def test_parquet_of_texts_that_share_their_beginnings(monkeypatch: pytest.Monkey
     monkeypatch.setattr(files, "_FREE", 1 << 20)
     with pytest.raises(DataError, match="bytes expand to"):
         data.load_parquet(target)
+
+
+def test_sizes_of_parquet_columns_by_their_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Arrow describes them, but from the pages: what the footer says of their sizes may be a lie."""
+    target, rows = io.BytesIO(), 1000
+    columns = {"qid": np.ones(rows, int), "label": np.ones(rows), "x": np.zeros(rows), "id": ["x" * 10**4] * rows}
+    pyarrow.parquet.write_table(pyarrow.table(columns), target, use_dictionary=False, compression="zstd")
+    ((count, chunks),) = parquet_sizes.row_groups(target)
+    about = pyarrow.parquet.read_metadata(target).row_group(0)
+    assert count == rows
+    for number, chunk in enumerate(chunks):
+        expected, pages = about.column(number), parquet_sizes.pages_of(target, chunk)
+        assert chunk.values == expected.num_values
+        assert 0 <= expected.total_uncompressed_size - pages.expanded < 1000  # their headers, which Arrow counts too
+        assert not pages.share_beginnings
+    monkeypatch.setattr(files, "_FREE", 1 << 20)
+    with pytest.raises(DataError, match=r"bytes expand to 10,\d{3},\d{3} or more"):
+        data.load_parquet(io.BytesIO(target.getvalue()))
+
+
+def test_thrift_that_is_none() -> None:
+    deep = b"\x1c" * 100
+    for content in (
+        b"",
+        b"\x15",
+        b"\x1d\x00",
+        deep,
+        b"\x15" + b"\xff" * 20,
+        b"\x18\xff\x7fabc",
+        b"\x19\xf5\xff\xff\x7f",
+    ):
+        with pytest.raises((ValueError, IndexError)):
+            parquet_sizes._Thrift(content).struct()
+    fields = (
+        b"\x15\x03\x18\x02ab\x19\x25\x02\x04\x11\x12\x1b\x00\x1c\x15\x02\x00\x17" + bytes(8) + b"\x06\x80\x01\x04\x00"
+    )
+    assert parquet_sizes._Thrift(fields).struct() == {
+        1: -2, 2: b"ab", 3: [1, 2], 4: True, 5: False, 6: [], 7: {1: 1}, 8: bytes(8), 64: 2,
+    }  # fmt: skip
 
 
 def test_parquet_of_lists_in_cells() -> None:

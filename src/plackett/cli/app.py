@@ -20,19 +20,7 @@ console = Console()
 
 # In place of characters that a terminal does not have: those of bars and tables. Others become escapes.
 _PLAIN = str.maketrans(
-    {
-        "█": "#",
-        "▉": "#",
-        "▊": "#",
-        "▋": "#",
-        "▌": "#",
-        "▍": ".",
-        "▎": ".",
-        "▏": ".",
-        "…": "~",
-        "±": "+/-",
-        "\N{EN DASH}": "-",
-    }
+    {**dict.fromkeys("█▉▊▋▌", "#"), **dict.fromkeys("▍▎▏", "."), "…": "~", "±": "+/-", "\N{EN DASH}": "-"}
 )
 
 

@@ -26,7 +26,7 @@ from plackett.data.files import (
     open_target,
     source_name,
 )
-from plackett.data.parquet_sizes import LARGEST_PAGE, row_groups, with_pages
+from plackett.data.parquet_sizes import LARGEST_PAGE, pages_of, row_groups
 from plackett.errors import DataError, MissingDependencyError
 from plackett.lists import is_missing, lists_from_qid
 
@@ -289,27 +289,35 @@ def _expanded(file: IO[bytes], opened: Any, kinds: dict[str, Any], features: set
 
     Features are there three times: as Arrow has them, in X, and in a copy of X where the rows are to be sorted.
     """
+    about, schema = opened.metadata, opened.schema
+    rows: int = sum(about.row_group(i).num_rows for i in range(about.num_row_groups))
+    sizes = {name: _value_size(kind) + (2 * itemsize if name in features else 0) for name, kind in kinds.items()}
+    # Pages are looked at unless they hold numbers, and none could take more than the file may in any case.
+    small = largest_expansion(file.seek(0, io.SEEK_END)) < LARGEST_PAGE
+    inspected = {name for name, kind in kinds.items() if small or _is_text(kind)}
+    total: int = rows * sum(size for name, size in sizes.items() if name not in inspected)
+    if not inspected:
+        return total
+    leaves = {schema.column(i).path: i for i in range(len(schema.names))}
+    for group_rows, chunks in row_groups(file):
+        for name in inspected:
+            chunk = chunks[leaves[name]]
+            pages, values = pages_of(file, chunk), max(group_rows, chunk.values)
+            total += max(values * sizes[name], pages.expanded)
+            if pages.share_beginnings:  # each text may repeat most of the one before
+                total += values * pages.expanded
+    return total
+
+
+def _value_size(kind: Any) -> int:
+    """The bytes of a value in memory, without the characters of a text."""
     from pyarrow import types
 
-    stored = file.seek(0, io.SEEK_END)
-    leaves = {opened.schema.column(i).path: i for i in range(len(opened.schema.names))}
-    # What the footer says of pages is not believed, unless no page could take more than is allowed in any case.
-    believed = largest_expansion(stored) >= LARGEST_PAGE
-    total = 0
-    for group_rows, chunks in row_groups(file):
-        for name, kind in kinds.items():
-            chunk = chunks[leaves[name]]
-            if _is_text(kind) or not believed:
-                chunk = with_pages(file, chunk)
-            rows, size = max(group_rows, chunk.values), _NUMBER_SIZE + (2 * itemsize if name in features else 0)
-            if types.is_decimal(kind) or _is_text(kind):
-                size += _OBJECT_SIZE
-            elif types.is_fixed_size_binary(kind):
-                size += _OBJECT_SIZE + kind.byte_width
-            total += max(rows * size, chunk.expanded)
-            if chunk.shares_beginnings:  # each text may repeat most of the one before
-                total += rows * chunk.expanded
-    return total
+    if types.is_decimal(kind) or _is_text(kind):
+        return _NUMBER_SIZE + _OBJECT_SIZE
+    if types.is_fixed_size_binary(kind):
+        return _NUMBER_SIZE + _OBJECT_SIZE + int(kind.byte_width)
+    return _NUMBER_SIZE
 
 
 def _text_size(column: Any) -> int:

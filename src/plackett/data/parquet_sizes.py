@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -28,16 +27,22 @@ _PADDING = 100  # bytes after the last page, which old writers left
 _DELTA_BYTE_ARRAY = 7
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """A column of a group of rows; `expanded` are the bytes of its pages when they are decompressed."""
+class Chunk(NamedTuple):
+    """A column of a group of rows: how many values it has, and where its pages are."""
 
     values: int
-    expanded: int
     start: int
     stored: int
-    shares_beginnings: bool
-    """Whether texts may begin as the one before, so that they are longer than the bytes that hold them."""
+
+
+class Pages(NamedTuple):
+    """The bytes of all pages of a chunk when they are decompressed.
+
+    Texts may begin as the one before (`share_beginnings`), and are then longer than the bytes that hold them.
+    """
+
+    expanded: int
+    share_beginnings: bool
 
 
 class _Thrift:
@@ -79,7 +84,7 @@ class _Thrift:
 
     def _value(self, kind: int, depth: int) -> Any:
         match kind:
-            case 4 | 5 | 6:
+            case 5 | 6 | 4:
                 return self._number()
             case 8:
                 return self._bytes(self._varint())
@@ -137,21 +142,19 @@ def _chunk(about: dict[int, Any]) -> Chunk:
     dictionary, start = _field(about, 11, int, 0), _field(about, 9, int)
     return Chunk(
         values=_field(about, 5, int),
-        expanded=_field(about, 6, int),
         start=dictionary if 0 < dictionary < start else start,
         stored=_field(about, 7, int),
-        shares_beginnings=_DELTA_BYTE_ARRAY in _field(about, 2, list),
     )
 
 
-def with_pages(file: IO[bytes], chunk: Chunk) -> Chunk:
-    """The chunk as its pages describe it, which Arrow goes by: the footer may say anything."""
+def pages_of(file: IO[bytes], chunk: Chunk) -> Pages:
+    """What the pages say of themselves, which Arrow goes by: the footer, which says it too, may say anything."""
     expanded, encodings = 0, set()
     for page in _page_headers(file, chunk):
         expanded += max(0, _field(page, 2, int))
         first, second = _field(page, 5, dict, {}), _field(page, 8, dict, {})  # versions of the format
         encodings |= {_field(first, 2, int, -1), _field(second, 4, int, -1)}
-    return replace(chunk, expanded=expanded, shares_beginnings=_DELTA_BYTE_ARRAY in encodings)
+    return Pages(expanded, _DELTA_BYTE_ARRAY in encodings)
 
 
 def _page_headers(file: IO[bytes], chunk: Chunk) -> Iterator[dict[int, Any]]:
