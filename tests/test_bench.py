@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import run_alone
 from typer.testing import CliRunner
 
 from plackett import bench
 from plackett.cli.app import app
 from plackett.data import dump_letor, dump_xmc, make_multilabel, make_tiered_lists
-from plackett.timing import PeakMemory
 
 
 def test_all_methods_are_timed_against_the_exact_one() -> None:
@@ -34,15 +34,23 @@ def test_simulated_lists_have_the_shapes_they_say() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_the_highest_memory_of_a_block() -> None:
-    """What was higher before does not hide it, and nothing is missed that is soon gone."""
+    """What was higher before does not hide it, and nothing is missed that is soon gone.
+
+    Most of twenty times, in a process of its own: the system may take memory away from a block at any time.
+    """
+    code = """
+    import json, numpy as np
+    from plackett.timing import PeakMemory
     np.ones(2 * 10**7)
     added = []
     for _ in range(20):
         with PeakMemory() as peak:
             np.ones(8 * 10**6)  # more than the allocator keeps for later
         added.append(peak.added)
-    assert min(added) > 60e6
-    assert max(added) < 100e6
+    print(json.dumps(sorted(added)))
+    """
+    added = run_alone(code)
+    assert 60e6 < added[3] <= added[-4] < 70e6
 
 
 def test_command_line(tmp_path: Path) -> None:
