@@ -1043,7 +1043,7 @@ def test_checkpoints_of_a_training_of_trees(tmp_path: Path) -> None:
     "changes",
     [
         {"best": [1.0, float("inf")]},
-        {"best": [10**299, 1]},
+        {"best": ["1", 1]},
         {"best": [1.0, 10**9]},
         {"best": [1.0]},
         {"rounds": 10**9},
@@ -1060,6 +1060,10 @@ def test_headers_of_a_checkpoint_of_trees(changes: dict[str, Any], tmp_path: Pat
     state = checkpoint.load()
     assert state is not None
     assert (state.rounds, state.best) == (2, (0.5, 1))
+    checkpoint.save(2, "tree\n\nTree=0\n\nTree=1\n", scores, {"valid": {"ndcg@10": [0, 1]}}, (1, 2))
+    state = checkpoint.load()  # whole numbers stand for others
+    assert state is not None
+    assert [type(value) for value in (*state.history["valid"]["ndcg@10"], state.best[0])] == [float] * 3  # type: ignore[index]
     header = {"rounds": 2, "history": history, "best": None} | changes
     checkpoint.save(header["rounds"], "tree\n\nTree=0\n\nTree=1\n", scores, header["history"], header["best"])
     with pytest.raises(DataError, match="not a readable checkpoint"):
@@ -1078,5 +1082,5 @@ def test_regular_files(tmp_path: Path) -> None:
 def test_linear_models_are_finite(models: dict[str, Path], tmp_path: Path) -> None:
     folder = _copy(models["linear"], tmp_path / "model")
     np.save(folder / "coefficients.npy", np.array([1.0, np.nan, 2.0]))
-    with warnings.catch_warnings(), pytest.raises(DataError, match="the coefficients must be finite"):
+    with warnings.catch_warnings(), pytest.raises(DataError, match="the coefficients must be from"):
         LinearRanker.load(folder)

@@ -89,7 +89,11 @@ def _state(header: dict[str, Any], arrays: dict[str, Any]) -> State:
         value, at = best
         if not _is_value(value) or type(at) is not int or not 1 <= at <= rounds:
             raise ValueError("the best round is none of the rounds")
-        best = value, at
+        best = float(value), at
+    history = {
+        name: {metric: [float(value) for value in row] for metric, row in metrics.items()}
+        for name, metrics in history.items()
+    }
     if not all(np.isfinite(part).all() for part in scores):
         raise ValueError("scores that are not finite")
     return State(rounds, model, scores, history, best)

@@ -21,6 +21,7 @@ from plackett.data.stored import parse_json
 from plackett.errors import DataError
 
 _DEEPEST = 2000  # levels: LightGBM explains predictions by recursion, with a table of levels x levels
+_LARGEST = 1e150  # of a coefficient: its product with a feature of that size is finite
 
 _HEADER = (
     "version", "num_class", "num_tree_per_iteration", "label_index", "max_feature_idx", "objective", "average_output",
@@ -212,6 +213,8 @@ def _check_linear(fields: dict[str, str], leaves: int, features: int) -> Numbers
         found = _array({name: " ".join(words)}, name, pattern, len(words))
         if name == "leaf_features":
             _within(found, name, 0, features - 1)
+        elif found.size and np.abs(found).max() > _LARGEST:
+            raise ValueError(f"{name} must be from {-_LARGEST:g} to {_LARGEST:g}")
     return constants
 
 

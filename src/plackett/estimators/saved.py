@@ -30,6 +30,7 @@ from plackett.estimators.parameters import Check
 
 _FORMAT = 1
 _LARGEST_DESCRIPTION = 1 << 26  # bytes: Python takes some twenty times as many for what they can say
+_LARGEST = 1e150  # about the square root of the largest number
 _REPLACED_AT_MOST = 20  # times, while a model is read
 DESCRIPTION = "plackett.json"
 TREES = "model.txt"
@@ -177,10 +178,10 @@ def field(description: dict[str, Any], name: str, *kinds: type) -> Any:
 
 
 def check_numbers(name: str, values: npt.NDArray[np.float64]) -> None:
-    """Of a model on disk: finite, and so few and small that sums of them are."""
-    with np.errstate(over="ignore"):
-        if not np.isfinite(np.abs(values).sum()):
-            raise ValueError(f"{name} must be finite, and so must be their sum")
+    """Of a model on disk: finite, and so small that products with others of their size are."""
+    low, high = values.min(initial=0.0), values.max(initial=0.0)
+    if not -_LARGEST <= low <= high <= _LARGEST:  # NaN is neither
+        raise ValueError(f"{name} must be from {-_LARGEST:g} to {_LARGEST:g}, got {low} to {high}")
 
 
 def measures_to_json(value: Any) -> Any:
