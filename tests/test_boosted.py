@@ -135,35 +135,35 @@ def test_the_curvature_of_ranksvm_is_a_parabola_above_the_loss(data: RankingData
 # Weights
 
 
-def _distinct_labels(lists: int = 40, length: int = 8) -> RankingData:
+def _distinct_labels(lists: int = 40, length: int = 8) -> tuple[Any, Any, Any]:
     """Lists without ties, so that nothing is drawn at random, and few values, so that LightGBM bins them all alike."""
     rng = np.random.default_rng(0)
     y = np.concatenate([rng.permutation(length) for _ in range(lists)]).astype(float)
     X = np.clip(np.rint(y[:, None] / 2 + rng.normal(scale=1.5, size=(len(y), 4))), 0, 4)
-    return RankingData(X, y, np.repeat(np.arange(lists), length))
+    return X, y, np.repeat(np.arange(lists), length)
 
 
 _WEIGHED = [*OBJECTIVES, "mcrank", "lambdamart", *LOSS_OBJECTIVES]
 
 
-def _fitted(name: str, data: RankingData, weights: Any, **settings: Any) -> Any:
+def _fitted(name: str, data: tuple[Any, Any, Any], weights: Any, **settings: Any) -> Any:
     options = {"psi": 1e3} if name == "listpl" else {}  # the order drawn is then that of the labels
     model = BoostedRanker(
         name, n_estimators=8, num_leaves=5, min_child_samples=1, learning_rate=0.3, n_jobs=1, objective_options=options,
         **settings,
     )  # fmt: skip
-    return model.fit(data.X, data.y, qid=data.qid, sample_weight=weights)
+    X, y, qid = data
+    return model.fit(X, y, qid=qid, sample_weight=weights)
 
 
 @pytest.mark.parametrize("name", _WEIGHED)
 def test_a_weight_of_two_is_a_list_seen_twice(name: str) -> None:
-    data = _distinct_labels()
-    weights = np.where(data.qid < 15, 2.0, 1.0)
-    rows = np.concatenate([np.arange(len(data.y)), np.flatnonzero(data.qid < 15)])
-    again = np.concatenate([data.qid, 1000 + data.qid[data.qid < 15]])
-    twice = RankingData(data.X[rows], data.y[rows], again)
+    X, y, qid = data = _distinct_labels()
+    weights = np.where(qid < 15, 2.0, 1.0)
+    rows = np.concatenate([np.arange(len(y)), np.flatnonzero(qid < 15)])
+    twice = X[rows], y[rows], np.concatenate([qid, 1000 + qid[qid < 15]])
     weighted, doubled, plain = (
-        _fitted(name, *arguments).predict(data.X) for arguments in ((data, weights), (twice, None), (data, None))
+        _fitted(name, *arguments).predict(X) for arguments in ((data, weights), (twice, None), (data, None))
     )
     # LightGBM keeps gradients in single precision.
     np.testing.assert_allclose(weighted, doubled, rtol=1e-5, atol=1e-6 * np.abs(doubled).max())
@@ -172,10 +172,8 @@ def test_a_weight_of_two_is_a_list_seen_twice(name: str) -> None:
 
 @pytest.mark.parametrize("name", _WEIGHED)
 def test_uniform_weights_change_nothing_without_a_penalty(name: str) -> None:
-    data = _distinct_labels()
-    weights = np.full(len(data.y), 5.0)
-    settings = {"reg_lambda": 0.0}
-    weighted, plain = (_fitted(name, data, w, **settings).predict(data.X) for w in (weights, None))
+    X, y, _ = data = _distinct_labels()
+    weighted, plain = (_fitted(name, data, w, reg_lambda=0.0).predict(X) for w in (np.full(len(y), 5.0), None))
     np.testing.assert_allclose(weighted, plain, rtol=1e-5, atol=1e-6 * np.abs(plain).max())
 
 

@@ -287,7 +287,8 @@ def test_cutoff_far_below_the_rest():
 
 def test_integers_beyond_float64_stay_apart():
     labels = np.array([2**60 + 1, 2**60, 0])
-    assert partition_log_likelihood(np.zeros(3), labels)[0] == pytest.approx(-math.log(6), rel=1e-12)
+    for each in (labels, labels.tolist()):
+        assert partition_log_likelihood(np.zeros(3), each)[0] == pytest.approx(-math.log(6), rel=1e-12)
 
 
 @pytest.mark.parametrize("gap", [5.0, 33.0])

@@ -142,6 +142,14 @@ def test_truncated_lambdarank_equals_the_formula(truncation, rng):
     assert found.item() == pytest.approx(long_lambdarank(scores.tolist(), labels.tolist(), truncation), rel=1e-11)
 
 
+@pytest.mark.parametrize("truncation", [1, 3, 5])
+def test_truncated_lambdarank_keeps_the_discounts_of_the_whole_list(truncation):
+    scores, labels = random_lists(2)
+    found = call("lambdarank", scores, labels, offsets=OFFSETS, reduction="none", truncation=truncation)
+    for value, (w, y) in zip(found.tolist(), each_list(scores, labels), strict=True):
+        assert value == pytest.approx(long_lambdarank(w, y, truncation), rel=1e-10, abs=1e-12)
+
+
 @pytest.mark.parametrize("name", ["topk", "listmle"])
 @pytest.mark.parametrize("top", [None, 1, 3])
 def test_orders_without_ties_equal_the_formula(name, top):
@@ -298,6 +306,69 @@ def test_second_derivatives_are_refused(name):
     (gradient,) = torch.autograd.grad(call(name, scores, labels, offsets=OFFSETS), scores, create_graph=True)
     with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
         gradient.square().sum().backward()
+
+
+# Half precision: as torch's own cross_entropy.
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", LOSSES)
+def test_half_precision_is_computed_in_single(name, dtype):
+    scores, labels = random_lists(10, ties=LOSSES[name].takes_ties, dtype=dtype)
+    single = scores.detach().float().requires_grad_()
+    weights = torch.arange(1.0, len(SIZES) + 1)
+    exact = call(name, single, labels, offsets=OFFSETS, weights=weights)
+    with torch.autocast("cpu", dtype=dtype):
+        found = call(name, scores, labels, offsets=OFFSETS, weights=weights)
+        each = call(name, scores, labels, offsets=OFFSETS, reduction="none")
+    assert found.dtype == each.dtype == torch.float32
+    assert found.item() == exact.item()
+    exact.backward()
+    found.backward()
+    assert scores.grad.dtype == dtype
+    assert torch.equal(scores.grad, single.grad.to(dtype))
+    plain = call(name, scores, labels, offsets=OFFSETS, weights=weights)
+    assert plain.dtype == dtype
+    assert plain == exact.to(dtype)  # rounded once, at the end
+
+
+# Whole labels that no float64 holds.
+
+
+@pytest.mark.parametrize("name", ["partition", "topk", "lower_bound", "listmle", "ranknet", "ranksvm"])
+def test_labels_beyond_float64_stay_apart(name):
+    scores = torch.tensor([0.3, -1.0, 0.5], dtype=torch.float64)
+    large = torch.tensor([2**60 + 1, 2**60, 2**60 + 2])
+    assert call(name, scores, large) == call(name, scores, torch.tensor([1, 0, 2]))
+    assert call(name, scores, large.tolist()) == call(name, scores, torch.tensor([1, 0, 2]))
+
+
+def test_labels_beyond_float64_stay_apart_in_the_torch_version():
+    scores = torch.tensor([0.3, -1.0, 0.5], dtype=torch.float64)
+    both = [
+        closed_form._pair_loss_in_torch(lists_module.prepare(scores, labels, None, None), kernels.LOGISTIC)
+        for labels in (torch.tensor([2**60 + 1, 2**60, 2**60 + 2]), torch.tensor([1, 0, 2]))
+    ]
+    assert both[0] == both[1]
+
+
+@pytest.mark.parametrize("name", ["attrank", "listnet", "listpl", "lambdarank", "approx_ndcg"])
+def test_labels_beyond_float64_are_refused_as_numbers(name):
+    with pytest.raises(ValueError, match=r"labels must be at most 9,007,199,254,740,992 .* 1152921504606846978: pass"):
+        call(name, torch.zeros(2), torch.tensor([2**60 + 1, 2**60 + 2]))
+
+
+@pytest.mark.parametrize("labels", [[5000.0, 0.0, 1.0], [2**60, 0, 1]])
+def test_gain_weights_of_huge_grades_are_refused(labels):
+    with pytest.raises(
+        ValueError, match=r"tier_weights must be finite, got others for a tier of label .*: \"gain\" is 2"
+    ):
+        losses.partition_loss(torch.zeros(3), torch.tensor(labels), tier_weights="gain")
+    with pytest.raises(ValueError, match="tier_weights must be finite"):
+        vectorised.log_likelihood_and_gradient(
+            torch.zeros(3), torch.tensor(labels), torch.tensor([0, 3]), top=9, tol=1e-8,
+            weighting=check_weighting("gain"),
+        )  # fmt: skip
 
 
 # Other devices: the torch versions, run on the CPU.
@@ -510,7 +581,7 @@ BAD = {
     "negative weight": (lambda: losses.ranknet_loss(W, Y, weights=[-1.0]), "weights must be at least 0, got -1.0"),
     "NaN": (lambda: losses.ranknet_loss(W * math.nan, Y), "scores must be finite, got nan at item 0"),
     "NaN label": (lambda: losses.listnet_loss(W, Y * math.nan), "labels must be finite, got nan at item 0"),
-    "ties": (lambda: losses.topk_loss(W, Y), "labels must not tie within the top places .* got 0.0 more than once"),
+    "ties": (lambda: losses.topk_loss(W, Y), "labels must not tie within the top places .* got 0 more than once"),
     "tier_weights": (lambda: losses.partition_loss(W, Y, tier_weights="dcg"), 'tier_weights must be "gain"'),
     "listmle ties": (lambda: losses.listmle_loss(W, Y, ties="no"), "ties must be one of random, stable, efron"),
     "listmle top": (lambda: losses.listmle_loss(W, Y, ties="efron", top=2), "top must be None with ties='efron'"),

@@ -92,6 +92,49 @@ def test_grades_of_positives(name, rng):
     np.testing.assert_allclose(mine[1][0], theirs[1][0], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["partition", "lower_bound"])
+def test_grades_beyond_float64_stay_apart(name, rng):
+    loss = getattr(losses, f"sparse_{name}_loss")
+    scores = torch.tensor(rng.standard_normal((1, 6)))
+    assert loss(scores, [1, 3, 4], [0, 3], labels=[2**60 + 1, 2**60, 2**60 + 2]) == loss(
+        scores, [1, 3, 4], [0, 3], labels=[1, 0, 2]
+    )
+
+
+@pytest.mark.parametrize("name", ["partition", "lower_bound", "ranknet", "ranksvm", "logistic"])
+def test_half_precision_is_computed_in_single(name, rng):
+    loss = getattr(losses, f"sparse_{name}_loss")
+    scores = torch.tensor(rng.standard_normal((3, 9)), dtype=torch.bfloat16)
+    exact = loss(scores.float(), [1, 3, 0], [0, 2, 2, 3])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = loss(scores, [1, 3, 0], [0, 2, 2, 3])
+    assert found.dtype == torch.float32
+    assert found == exact
+    plain = loss(scores, [1, 3, 0], [0, 2, 2, 3])
+    assert plain.dtype == torch.bfloat16
+    assert plain == exact.to(torch.bfloat16)
+
+
+@pytest.mark.parametrize("name", ["partition", "lower_bound"])
+@pytest.mark.parametrize("negatives", [None, (torch.arange(9), torch.zeros(9))])
+def test_fused_output_layer_in_half_precision(name, negatives, rng):
+    """Under autocast hidden is in half precision and the layer in single; the products are rounded, the loss is not."""
+    loss = getattr(losses, f"linear_{name}_loss")
+    hidden = torch.tensor(rng.standard_normal((3, 4)), dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.tensor(rng.standard_normal((9, 4)), dtype=torch.float32, requires_grad=True)
+    bias = torch.zeros(9, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = loss(hidden, weight, bias, [1, 3, 0], [0, 2, 2, 3], negatives=negatives)
+        exact = getattr(losses, f"sparse_{name}_loss")(
+            torch.nn.functional.linear(hidden, weight, bias), [1, 3, 0], [0, 2, 2, 3]
+        )
+    assert found.dtype == torch.float32
+    assert found.item() == pytest.approx(exact.item(), rel=0.02)
+    found.backward()
+    assert (hidden.grad.dtype, weight.grad.dtype, bias.grad.dtype) == (torch.bfloat16, torch.float32, torch.float32)
+    assert loss(hidden, weight.bfloat16(), None, [1, 3, 0], [0, 2, 2, 3], negatives=negatives).dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize("kind", [pair_sums.LOGISTIC, pair_sums.HINGE])
 def test_torch_version_of_the_pairs(kind, rng):
     scores = torch.tensor(rng.standard_normal((len(POSITIVES), COLUMNS)))

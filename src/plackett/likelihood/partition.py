@@ -101,7 +101,9 @@ def ranks_if_large(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def labels_like(scores: FloatArray, labels: Any) -> FloatArray:
-    array = as_floats("labels", ranks_if_large(labels) if isinstance(labels, np.ndarray) else labels)
+    if not is_torch(labels) and not isinstance(labels, np.ma.MaskedArray):
+        labels = ranks_if_large(as_array("labels", labels))
+    array = as_floats("labels", labels)
     if array.shape != scores.shape:
         raise ValueError(f"labels must have the shape of scores, {scores.shape}, got {array.shape}")
     return array

@@ -24,6 +24,8 @@ from plackett.likelihood.torch_op import (
     OnceDifferentiable,
     at_least_single,
     check_scores,
+    in_single_precision,
+    labels_of,
     tol_for,
 )
 from plackett.lists import IntArray, check_offsets, offsets_from_sizes, whole_numbers
@@ -55,7 +57,7 @@ class Positives:
             )
         self.labels: npt.NDArray[np.float64] = np.ones(len(flat))
         if labels is not None:
-            given = np.asarray(labels.detach().cpu().numpy() if isinstance(labels, Tensor) else labels, np.float64)
+            given = labels_of(labels.detach().cpu() if isinstance(labels, Tensor) else torch.as_tensor(labels))
             if given.shape != flat.shape:
                 raise ValueError(f"labels must hold one value per index, {flat.shape}, got shape {given.shape}")
             if not np.isfinite(given).all():
@@ -240,6 +242,7 @@ def _backward_vectorised(
 
 
 @torch.compiler.disable
+@in_single_precision
 def sparse_partition_log_likelihood(
     scores: Tensor,
     indices: Any,

@@ -21,6 +21,16 @@ def gain_weights(upper: Any, lower: Any, _places: Any) -> Any:
     return 2.0**upper - 2.0**lower
 
 
+def check_weights(finite: Any, labels: Any) -> None:
+    """An error unless the weights of all tiers, whose labels are given, are finite."""
+    if not bool(finite.all()):
+        label = float(labels[~finite][0])
+        raise ValueError(
+            f'tier_weights must be finite, got others for a tier of label {label:g}: "gain" is 2^label, so labels must '
+            "be grades below 1024; pass smaller ones, or a function"
+        )
+
+
 def check_weighting(tier_weights: Any) -> TierWeighting | None:
     """What an argument `tier_weights` stands for."""
     if isinstance(tier_weights, str) and tier_weights == "gain":
@@ -69,7 +79,9 @@ class Tiers:
         is_bottom[self.list_tiers[1:][np.diff(self.list_tiers) > 0] - 1] = True
         weights = np.zeros(len(upper))
         active = np.flatnonzero(~is_bottom)
-        weights[active] = weighting(upper[active], upper[active + 1], places[active])
+        with np.errstate(over="ignore", invalid="ignore"):
+            weights[active] = weighting(upper[active], upper[active + 1], places[active])
+        check_weights(np.isfinite(weights), upper)
         return weights
 
 

@@ -6,9 +6,11 @@ a table of nodes. Tensors in main memory go through the compiled kernel, others 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -55,6 +57,38 @@ def labels_of(tensor: Tensor) -> np.ndarray[Any, Any]:
     if tensor.dtype in (torch.int64, torch.uint64):
         return np.ascontiguousarray(ranks_if_large(tensor.detach().numpy()), np.float64)
     return numpy_of(tensor, np.float64)
+
+
+def work_type(device: torch.device) -> torch.dtype:
+    """The most precise type of a device."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def apart(labels: Tensor) -> Tensor:
+    """Labels in the most precise type of their device: their ranks where it could not tell integers apart."""
+    dtype = work_type(labels.device)
+    return torch.unique(labels, return_inverse=True)[1].to(dtype) if _are_rounded(labels, dtype) else labels.to(dtype)
+
+
+def as_numbers(labels: Tensor) -> Tensor:
+    """Labels in the most precise type of their device, for losses that compute with them."""
+    dtype = work_type(labels.device)
+    if _are_rounded(labels, dtype):
+        raise ValueError(
+            f"labels must be at most {_largest_exact(dtype):,} in size for a loss that computes with them, got "
+            f"{int(labels.min())} to {int(labels.max())}: pass their ranks"
+        )
+    return labels.to(dtype)
+
+
+def _largest_exact(dtype: torch.dtype) -> int:
+    return 2**53 if dtype == torch.float64 else 2**24
+
+
+def _are_rounded(labels: Tensor, dtype: torch.dtype) -> bool:
+    if labels.is_floating_point() or labels.dtype == torch.bool or labels.numel() == 0:
+        return False
+    return int(labels.max()) > _largest_exact(dtype) or int(labels.min()) < -_largest_exact(dtype)
 
 
 class OnceDifferentiable(torch.autograd.Function):
@@ -105,9 +139,34 @@ def refuse_second_derivative(scores: Tensor, gradient: Tensor) -> Tensor:
     return result
 
 
+_HALF = (torch.float16, torch.bfloat16)
+
+
 def at_least_single(scores: Tensor) -> Tensor:
     """Half precision becomes single: sums of exponentials need the digits."""
-    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+    return scores.float() if scores.dtype in _HALF else scores
+
+
+def rounded_like(value: Tensor, scores: Tensor) -> Tensor:
+    """As torch's cross_entropy: a result of scores in half precision has their type, and under autocast is single."""
+    if scores.dtype not in _HALF or torch.is_autocast_enabled(scores.device.type):
+        return value
+    return value.to(scores.dtype)
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Tensor])
+
+
+def in_single_precision(function: _Function) -> _Function:
+    """Decorator for a function of scores: those in half precision become single first, see `rounded_like`."""
+
+    @functools.wraps(function)
+    def wrapped(scores: Any, *arguments: Any, **options: Any) -> Tensor:
+        if not isinstance(scores, Tensor) or scores.dtype not in _HALF:
+            return function(scores, *arguments, **options)
+        return rounded_like(function(scores.float(), *arguments, **options), scores)
+
+    return cast("_Function", wrapped)
 
 
 class _Partition(OnceDifferentiable):
@@ -124,7 +183,7 @@ class _Partition(OnceDifferentiable):
         with at_most(torch.get_num_threads()):
             flat_labels = labels_of(labels)
             tiers = make_tiers(flat_labels, offsets)
-            weights = None if weighting is None else tiers.weights(weighting, flat_labels)
+            weights = None if weighting is None else tiers.weights(weighting, numpy_of(labels, np.float64))
             value, gradient, _ = evaluate(
                 numpy_of(scores, np.float64), tiers, top=top, tol=tol, derivatives=True, tier_weights=weights
             )
@@ -232,6 +291,7 @@ def flat_lists(scores: Any, labels: Any, offsets: Any, where: Any) -> tuple[Tens
 
 
 @torch.compiler.disable
+@in_single_precision
 def partition_log_likelihood(
     scores: Tensor,
     labels: Any,
@@ -279,6 +339,7 @@ def preference_log_probability(preferred: Any, others: Any, *, tol: float | None
 
 
 @torch.compiler.disable
+@in_single_precision
 def midpoint_log_likelihood(
     scores: Tensor,
     labels: Any,

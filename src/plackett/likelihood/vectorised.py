@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from plackett.likelihood.partition import evaluate
-from plackett.likelihood.tiers import TierWeighting, make_tiers
+from plackett.likelihood.tiers import TierWeighting, check_weights, make_tiers
 
 _LARGEST_ANGLE = 1.25  # see `integral`
 _MOST_DOUBLINGS = 8
@@ -252,6 +252,7 @@ def log_likelihood_and_gradient(
             above_rest = torch.nonzero(active)[:, 0]
             weight = weighting(tiers.label[above_rest], tiers.label[above_rest + 1], tiers.before[above_rest])
             weight = torch.as_tensor(weight, device=value.device, dtype=value.dtype)
+            check_weights(torch.isfinite(weight), tiers.label[above_rest])
             value, own = value * weight, own * weight[number[tiers.tier[items]]]
         total.index_add_(0, tiers.list[active], value)
         gradient[items] = own

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plackett.likelihood.torch_op import with_gradient
+from plackett.likelihood.torch_op import apart, as_numbers, with_gradient
 from plackett.losses import kernels, pair_sums
 from plackett.losses.lists import FlatLists
 from plackett.threads import at_most, run_over_ranges
@@ -49,6 +49,7 @@ def softmax_cross_entropy(lists: FlatLists, labels: Tensor, *, only_positive: bo
     A list without an item to put weight on contributes 0. torch's own operations are as fast as can be on lists of one
     length; the kernel spares others the padding.
     """
+    labels = as_numbers(labels)
     if lists.on_cpu and lists.scores.dtype in (torch.float32, torch.float64) and not lists.have_one_length:
         return _run(
             lists, lists.offsets * 5, kernels.softmax_lists,
@@ -177,8 +178,7 @@ def _approx_ndcg_in_torch(lists: FlatLists, gains: Tensor, truncation: int, temp
 def _padded_scores_and_labels(lists: FlatLists) -> tuple[Tensor, Tensor]:
     """Padding has score 0 and label -inf; as the lower item of a pair it is told apart by its label."""
     scores = lists.scores.detach()
-    labels = lists.labels.to(torch.float32 if scores.device.type == "mps" else torch.float64)
-    return lists.padded(scores, 0.0), lists.padded(labels, -torch.inf)
+    return lists.padded(scores, 0.0), lists.padded(apart(lists.labels), -torch.inf)
 
 
 def _blocks(padded: Tensor) -> Iterator[slice]:

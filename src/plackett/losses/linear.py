@@ -16,7 +16,13 @@ from torch import Tensor
 
 from plackett.likelihood.rows import gradient_of_others, log_sum_of_others
 from plackett.likelihood.sparse import Positives
-from plackett.likelihood.torch_op import OnceDifferentiable, at_least_single, check_scores, refuse_second_derivative
+from plackett.likelihood.torch_op import (
+    OnceDifferentiable,
+    at_least_single,
+    check_scores,
+    refuse_second_derivative,
+    rounded_like,
+)
 from plackett.losses.lists import check_finite, reduce_losses
 from plackett.losses.sparse import sampled_columns, sampled_rest, short_list_likelihood
 from plackett.threads import at_most, run_over_ranges
@@ -179,6 +185,8 @@ def output_layer(
     width = chunk if chunk is not None else max(1024, _NUMBERS_AT_ONCE // max(1, len(hidden)))
     if not isinstance(width, int) or width < 1:
         raise ValueError(f"chunk must be a whole number of at least 1, or None, got {chunk!r}")
+    if hidden.dtype != weight.dtype and torch.is_autocast_enabled(hidden.device.type):  # as torch's own linear does
+        weight, bias = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
     own, rest = _OutputLayer.apply(hidden, weight, bias, _Chunks(positives, len(weight), width, hidden))
     return own, rest
 
@@ -221,7 +229,8 @@ def linear_partition_loss(
     check_layer(hidden, weight, bias)
     positives = Positives(indices, offsets, labels, len(hidden), len(weight))
     own, rest = _own_and_rest(hidden, weight, bias, positives, chunk, negatives)
-    return reduce_losses(-short_list_likelihood(positives, own, rest, "partition", top, tol), weights, reduction)
+    value = short_list_likelihood(positives, at_least_single(own), rest, "partition", top, tol)
+    return rounded_like(reduce_losses(-value, weights, reduction), hidden)
 
 
 def linear_lower_bound_loss(
@@ -241,4 +250,5 @@ def linear_lower_bound_loss(
     check_layer(hidden, weight, bias)
     positives = Positives(indices, offsets, labels, len(hidden), len(weight))
     own, rest = _own_and_rest(hidden, weight, bias, positives, chunk, negatives)
-    return reduce_losses(-short_list_likelihood(positives, own, rest, "lower_bound"), weights, reduction)
+    value = short_list_likelihood(positives, at_least_single(own), rest, "lower_bound")
+    return rounded_like(reduce_losses(-value, weights, reduction), hidden)

@@ -13,7 +13,7 @@ from plackett.likelihood import vectorised
 from plackett.likelihood.approximations import efron_or_breslow
 from plackett.likelihood.partition import check_top
 from plackett.likelihood.tiers import TierWeighting, check_weighting
-from plackett.likelihood.torch_op import partition_log_likelihood, with_gradient
+from plackett.likelihood.torch_op import apart, as_numbers, in_single_precision, partition_log_likelihood, with_gradient
 from plackett.losses.closed_form import softmax_cross_entropy
 from plackett.losses.lists import FlatLists, check_finite, prepare, reduce_losses
 
@@ -22,6 +22,7 @@ _LARGEST_TABLE = 1 << 25  # numbers in the largest array of the exact top-k of L
 Psi = float | Callable[[Tensor], Tensor]
 
 
+@in_single_precision
 def partition_loss(
     scores: Tensor,
     labels: Any,
@@ -49,6 +50,7 @@ def partition_loss(
     return reduce_losses(-value, weights, reduction)
 
 
+@in_single_precision
 def topk_loss(
     scores: Tensor,
     labels: Any,
@@ -71,19 +73,20 @@ def topk_loss(
 
 
 def _refuse_ties(lists: FlatLists, cutoff: int) -> None:
-    y = lists.padded(lists.labels.double() if lists.on_cpu else lists.labels.float(), -math.inf)
+    y = lists.padded(apart(lists.labels), -math.inf)
     ranked = y.sort(-1, descending=True).values
     tied = (ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] > -math.inf)
     tied &= torch.arange(tied.shape[1], device=tied.device) < cutoff
     if bool(tied.any()):
         b = int(torch.nonzero(tied)[0, 0])
-        label = ranked[:, 1:][tied][0].item()
+        label = lists.labels[apart(lists.labels) == ranked[:, 1:][tied][0]][0].item()
         raise ValueError(
             f"labels must not tie within the top places for topk_loss, got {label} more than once in list {b}: "
             "use partition_loss, which takes ties exactly"
         )
 
 
+@in_single_precision
 def lower_bound_loss(
     scores: Tensor,
     labels: Any,
@@ -133,6 +136,7 @@ def _approximate(lists: FlatLists, ties: str, bottom: str) -> Tensor:
     )
 
 
+@in_single_precision
 def attrank_loss(
     scores: Tensor,
     labels: Any,
@@ -151,6 +155,7 @@ def attrank_loss(
     return reduce_losses(softmax_cross_entropy(lists, lists.labels, only_positive=True), weights, reduction)
 
 
+@in_single_precision
 def listnet_loss(
     scores: Tensor,
     labels: Any,
@@ -226,7 +231,7 @@ def masked_log_softmax(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def mapped_labels(lists: FlatLists, psi: Psi) -> Tensor:
-    labels = lists.labels.to(torch.float32 if lists.scores.device.type == "mps" else torch.float64)
+    labels = as_numbers(lists.labels)
     mapped = psi(labels) if callable(psi) else labels * psi
     if mapped.shape != labels.shape:
         raise ValueError(f"psi must keep the shape of the labels, {tuple(labels.shape)}, got {tuple(mapped.shape)}")
@@ -262,6 +267,7 @@ def drawn_orders(lists: FlatLists, psi: Psi, samples: int, generator: torch.Gene
         yield mapped - torch.log(-torch.log(_uniform(mapped, generator)))
 
 
+@in_single_precision
 def listpl_loss(
     scores: Tensor,
     labels: Any,
@@ -291,6 +297,7 @@ def listpl_loss(
 BOTTOM = {"random": "ordered", "stable": "ordered", "efron": "unordered", "breslow": "unordered"}
 
 
+@in_single_precision
 def listmle_loss(
     scores: Tensor,
     labels: Any,

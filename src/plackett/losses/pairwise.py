@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from plackett.likelihood.partition import check_top
+from plackett.likelihood.torch_op import as_numbers, in_single_precision
 from plackett.losses import pair_sums
 from plackett.losses.closed_form import approx_ndcg, lambda_loss, pair_loss
 from plackett.losses.lists import FlatLists, prepare, reduce_losses
@@ -16,6 +17,7 @@ from plackett.losses.lists import FlatLists, prepare, reduce_losses
 Gain = str | Callable[[Tensor], Tensor]
 
 
+@in_single_precision
 def ranknet_loss(
     scores: Tensor,
     labels: Any,
@@ -33,6 +35,7 @@ def ranknet_loss(
     return reduce_losses(pair_loss(prepare(scores, labels, offsets, where), pair_sums.LOGISTIC), weights, reduction)
 
 
+@in_single_precision
 def ranksvm_loss(
     scores: Tensor,
     labels: Any,
@@ -49,6 +52,7 @@ def ranksvm_loss(
     return reduce_losses(pair_loss(prepare(scores, labels, offsets, where), pair_sums.HINGE), weights, reduction)
 
 
+@in_single_precision
 def lambdarank_loss(
     scores: Tensor,
     labels: Any,
@@ -66,7 +70,10 @@ def lambdarank_loss(
     are placed in the order of the tiers and rows.
 
     Args:
-        truncation: NDCG@truncation; pairs count if one of the two is within the first places.
+        truncation: k; only pairs with an item among the k highest scores count, and the ideal DCG is that of k places.
+            The discounts of a pair are those of its places in the whole list, as in LightGBM's lambdarank: the weight
+            is |gain_i - gain_j| |discount_i - discount_j| / ideal DCG@k, discount = 1 / log2(1 + place). That is not
+            the change of NDCG@k, in which places beyond k have a discount of 0.
         gain: "exp2" (2^label - 1), "linear" (the label), or a function of the labels.
     """
     lists = prepare(scores, labels, offsets, where)
@@ -74,6 +81,7 @@ def lambdarank_loss(
     return reduce_losses(losses, weights, reduction)
 
 
+@in_single_precision
 def approx_ndcg_loss(
     scores: Tensor,
     labels: Any,
@@ -102,7 +110,7 @@ def approx_ndcg_loss(
 
 
 def gains_of(lists: FlatLists, gain: Gain) -> Tensor:
-    labels = lists.labels.to(torch.float32 if lists.scores.device.type == "mps" else torch.float64)
+    labels = as_numbers(lists.labels)
     if callable(gain):
         gains = gain(labels)
     elif gain == "exp2":

@@ -23,6 +23,7 @@ from plackett.likelihood.tiers import Tiers
 from plackett.likelihood.torch_op import (
     OnceDifferentiable,
     at_least_single,
+    in_single_precision,
     partition_log_likelihood,
     refuse_second_derivative,
     tol_for,
@@ -51,6 +52,7 @@ class LowerBoundShortLists:
         return value.detach(), gradient
 
 
+@in_single_precision
 def sparse_partition_loss(
     scores: Tensor,
     indices: Any,
@@ -81,6 +83,7 @@ def sparse_partition_loss(
     return reduce_losses(-value, weights, reduction)
 
 
+@in_single_precision
 def sparse_lower_bound_loss(
     scores: Tensor,
     indices: Any,
@@ -102,6 +105,7 @@ def sparse_lower_bound_loss(
     return reduce_losses(-value, weights, reduction)
 
 
+@in_single_precision
 def sparse_ranknet_loss(
     scores: Tensor, indices: Any, offsets: Any, *, weights: Any = None, reduction: str = "mean"
 ) -> Tensor:
@@ -109,6 +113,7 @@ def sparse_ranknet_loss(
     return reduce_losses(_pairs(scores, indices, offsets, pair_sums.LOGISTIC), weights, reduction)
 
 
+@in_single_precision
 def sparse_ranksvm_loss(
     scores: Tensor, indices: Any, offsets: Any, *, weights: Any = None, reduction: str = "mean"
 ) -> Tensor:
@@ -116,6 +121,7 @@ def sparse_ranksvm_loss(
     return reduce_losses(_pairs(scores, indices, offsets, pair_sums.HINGE), weights, reduction)
 
 
+@in_single_precision
 def sparse_logistic_loss(
     scores: Tensor, indices: Any, offsets: Any, *, weights: Any = None, reduction: str = "mean"
 ) -> Tensor:
