@@ -346,7 +346,7 @@ def test_labels_beyond_float64_stay_apart(name):
 def test_labels_beyond_float64_stay_apart_in_the_torch_version():
     scores = torch.tensor([0.3, -1.0, 0.5], dtype=torch.float64)
     both = [
-        closed_form._pair_loss_in_torch(lists_module.prepare(scores, labels, None, None), kernels.LOGISTIC)
+        closed_form._pair_loss_in_torch(lists_module.prepare(scores, labels, None, None), pair_sums.LOGISTIC)
         for labels in (torch.tensor([2**60 + 1, 2**60, 2**60 + 2]), torch.tensor([1, 0, 2]))
     ]
     assert both[0] == both[1]
