@@ -20,6 +20,7 @@ from plackett import CoordinateAscentRanker, set_num_threads
 from plackett.data import RankingData, make_graded_lists
 from plackett.errors import DataError
 from plackett.estimators import load_model
+from plackett.linear import coordinate_ascent
 from plackett.linear.coordinate_ascent import best_weight, place_metric
 from plackett.metrics import get_metric, ndcg
 
@@ -78,6 +79,12 @@ def lines(draw: Any) -> Any:
     labels = np.array(draw(st.lists(st.integers(0, 3).map(float), min_size=n, max_size=n)))
     weights = np.array(draw(st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=len(sizes), max_size=len(sizes))))
     return rest, feature, labels, np.concatenate(([0], np.cumsum(sizes))).astype(np.int64), weights
+
+
+def test_more_changes_than_there_is_room_for_at_first(data: RankingData, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = CoordinateAscentRanker(**FAST).fit(data.X, data.y, qid=data.qid).coef_
+    monkeypatch.setattr(coordinate_ascent, "_CHANGES_PER_ITEM", 0)
+    np.testing.assert_array_equal(CoordinateAscentRanker(**FAST).fit(data.X, data.y, qid=data.qid).coef_, expected)
 
 
 @pytest.mark.parametrize("name", METRICS)

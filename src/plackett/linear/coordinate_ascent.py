@@ -117,7 +117,10 @@ def best_weight(
     parts: dict[int, tuple[Floats, Floats]] = {}
 
     def call(first: int, last: int) -> int:
-        room, wanted = 0, 1 + _CHANGES_PER_ITEM * int(offsets[last] - offsets[first])
+        sizes = np.diff(offsets[first : last + 1])
+        pairs = sizes * (sizes - 1) // 2  # each changes places at most once
+        most = pairs if metric.rule == PAIRS else np.minimum(pairs, _CHANGES_PER_ITEM * sizes)
+        room, wanted = -1, int(most.sum())
         while room < wanted:  # at most twice
             room = wanted
             at, change = np.empty(room), np.empty(room)
