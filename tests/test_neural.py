@@ -118,7 +118,7 @@ def test_attention_uses_the_list(other: RankingData) -> None:
     shuffled = model.predict(X[order], qid=qid[order])
     np.testing.assert_allclose(shuffled, model.predict(X, qid=qid)[order], atol=1e-4)  # single precision
     np.testing.assert_allclose(model.predict_data(data), model.predict(X, group=sizes), atol=0)
-    assert not np.allclose(model.predict(X), model.predict(X, qid=qid))  # all rows as one list
+    assert not np.allclose(model.predict(X, group=[len(X)]), model.predict(X, qid=qid))
     del other
 
 
