@@ -197,17 +197,18 @@ class _Ranks:
 
     def _label(self, row: list[str], column: int) -> float:
         rank = self._table.number(row, column)
-        if rank == 0:
-            raise self._table.error(
-                f"rank 0 in column {self._table.header[column]}, where ranks begin with 1, the best",
-                row[column],
-                'If 1 is for an approved item and 0 for another, pass layout="approvals" (--layout approvals); else '
-                "add 1 to all ranks",
-            )
         # Halves come from averaged ranks of ties.
         if not (1 <= rank <= len(self._columns) and (2 * rank).is_integer()):
+            name = self._table.header[column]
+            if rank == 0:
+                raise self._table.error(
+                    f"rank 0 in column {name}, where ranks begin with 1, the best",
+                    row[column],
+                    'If 1 is for an approved item and 0 for another, pass layout="approvals" (--layout approvals); '
+                    "else add 1 to all ranks",
+                )
             raise self._table.error(
-                f"expected a rank in column {self._table.header[column]}",
+                f"expected a rank in column {name}",
                 row[column],
                 f"Ranks are from 1 to {len(self._columns)}: name their columns by items=, others by features= and "
                 "weight=",
