@@ -4,6 +4,7 @@ import doctest
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,7 @@ def test_biases_of_the_demo():
         np.testing.assert_allclose(estimates[name].mean(axis=0), expected, atol=0.024)
 
 
+@pytest.mark.skipif(find_spec("torch") is None, reason="pages use torch")
 @pytest.mark.parametrize("page", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md"))])
 def test_examples_on_pages_run(page):
     results = doctest.testfile(str(ROOT / page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
