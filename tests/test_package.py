@@ -2,8 +2,10 @@
 
 import doctest
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -44,6 +46,20 @@ def test_every_public_name_exists():
     assert set(plackett.__all__) == set(dir(plackett))
     with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
         _ = plackett.no_such_name
+
+
+def test_lowest_versions_are_the_floors():
+    """What `make test-lowest` installs is what pyproject.toml promises, for all that users need but torch."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["boosted"], *extras["report"], *extras["files"], *extras["distributed"]]
+    floors = dict(re.match(r"([\w.-]+)(?:\[[^]]*\])?>=([\d.]+)", one).groups() for one in wanted)
+    del floors["torch"]
+    lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert {name: re.sub(r"(\.0)*$", "", pins[name]) for name in floors} == {
+        name: re.sub(r"(\.0)*$", "", floor) for name, floor in floors.items()
+    }
 
 
 def test_versions(capsys):
