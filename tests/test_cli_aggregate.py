@@ -80,7 +80,7 @@ def test_files(plackett: Any, ballots: Path, tmp_path: Path) -> None:
     assert stored["AIC"] == model.aic_
     assert "<svg" in (tmp_path / "worths.svg").read_text()
     code, _, error = plackett("aggregate", ballots, "-o", tmp_path / "worths.xls")
-    assert code == 1
+    assert code == 2
     assert "must end with .csv or .json" in error
 
 

@@ -265,6 +265,7 @@ NOT_FINITE = {
     "neural, NaN scale": ("neural, attention", _put(SCALE, np.nan), "scale of the features must be finite"),
     "neural, width 0": ("neural", _put("scaling.widths", 0.0), "scale and widths of the features must be above 0"),
     "neural, knots": ("neural", _put("scaling.knots", np.inf), "knots of the features must be finite"),
+    "neural, rises": ("neural", _put("scaling.rises", 1e300), "rises of the features must be from 0 to 2"),
     "neural, filling": ("neural", _put("scaling.filling", np.nan), "filling of the features must be finite"),
     "extreme, NaN": ("extreme", _put("0.output.weight", np.nan), "must be from"),
     "extreme, bias": ("extreme", _put("0.output.bias", -3e38), "must be from"),

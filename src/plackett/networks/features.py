@@ -99,6 +99,8 @@ class FeatureScaling(nn.Module):
                 raise ValueError(f"{name} of the features must be finite: they are too large to be scaled")
         if not bool((self.scale > 0).all() and (self.widths > 0).all()):
             raise ValueError("scale and widths of the features must be above 0")
+        if not bool(((self.rises >= 0) & (self.rises <= 2)).all()):  # places are from -1 to 1
+            raise ValueError("rises of the features must be from 0 to 2")
 
     def restore(self, state: dict[str, Tensor]) -> FeatureScaling:
         """Take what `state_dict` of another gave, whose number of indicated columns may differ."""
