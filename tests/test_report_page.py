@@ -21,6 +21,7 @@ from test_cli_data import run
 import plackett.data
 from plackett import BoostedRanker, ExtremeClassifier, LinearRanker, NeuralRanker, RankAggregator
 from plackett.data import dump_letor, make_graded_lists, make_multilabel
+from plackett.data.text import CONTROL, visible
 from plackett.evaluation import evaluate
 from plackett.report import (
     Reproduced,
@@ -175,7 +176,8 @@ def test_any_text_comes_back(title: str, name: str) -> None:
     html = render_page(Page(title, [Section("s", [ItemPlot([name], [Series("a", [1.0])], Axis("x"))])]))
     plots = re.search(r'<script type="application/json" id="plots">(.*?)</script>', html, re.DOTALL)
     assert plots is not None
-    assert json.loads(plots[1])[0]["items"] == [name]
+    assert json.loads(plots[1])[0]["items"] == [visible(name)]
+    assert not CONTROL.search(html)
 
 
 def test_histograms_count_every_finite_value(rng: np.random.Generator) -> None:
