@@ -8,7 +8,7 @@
 Libraries choose their code by the processor: OpenBLAS (NumPy, SciPy), MKL and oneDNN (torch), ATen, NumPy's own loops
 and numba each have an environment variable that makes them take that of another one, and round otherwise. A test
 whose outcome hangs on rounding, on the timing of threads or on what ran before fails under some of them. The logs are
-in --logs. The status is that of the worst run.
+in --logs. The status of a run is pytest's, or minus the signal that ended it; that of all runs is the worst.
 
 It is also the plugin of pytest that sets the order: `-p variants --order reversed`, or `--order 7` to shuffle the
 files, and the tests within each, by that seed. Tests of a file stay together, since they share what is costly to set
@@ -109,7 +109,7 @@ def run(name: str, environment: dict[str, str], options: list[str], logs: Path) 
     minutes = (time.monotonic() - start) / 60
     last = (logs / f"{name}.log").read_text().rstrip().rpartition("\n")[2]
     counts = {outcome: int(number) for number, outcome in re.findall(r"(\d+) (\w+?)s?\b", last)}
-    return {**{one: counts.get(one, 0) for one in OUTCOMES}, "minutes": minutes, "status": status}
+    return {**{one: counts.get(one, 0) for one in OUTCOMES}, "status": status, "minutes": minutes}
 
 
 def main() -> int:
@@ -130,12 +130,12 @@ def main() -> int:
     logs = asked.logs or Path(tempfile.mkdtemp(prefix="variants-"))
     logs.mkdir(parents=True, exist_ok=True)
     print(f"logs in {logs}")
-    print(f"{'variant':12}", *(f"{one:>8}" for one in OUTCOMES), f"{'minutes':>8}", flush=True)
+    print(f"{'variant':12}", *(f"{one:>8}" for one in (*OUTCOMES, "status", "minutes")), flush=True)
     worst = 0
     for name in asked.names or known:
         environment, options = known[name]
         found = run(name, environment, [*options, *own[cut + 1 :]], logs)
-        worst = max(worst, abs(found.pop("status")))
+        worst = max(worst, abs(found["status"]))
         minutes = found.pop("minutes")
         print(f"{name:12}", *(f"{value:8}" for value in found.values()), f"{minutes:8.1f}", flush=True)
     return worst
