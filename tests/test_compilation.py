@@ -243,8 +243,8 @@ def fit():
 
 fit()
 for seconds in np.linspace(0.005, 0.1, 12):
-    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
         while True:
             fit()
     except KeyboardInterrupt:
