@@ -138,7 +138,7 @@ def test_the_curvature_of_ranksvm_is_a_parabola_above_the_loss(data: RankingData
 def _distinct_labels(lists: int = 40, length: int = 8) -> tuple[Any, Any, Any]:
     """Lists without ties, so that nothing is drawn at random, and few values, so that LightGBM bins them all alike."""
     rng = np.random.default_rng(0)
-    y = np.concatenate([rng.permutation(length) for _ in range(lists)]).astype(float)
+    y = np.concatenate([rng.permutation(length) + 2 * (b < 15) for b in range(lists)]).astype(float)
     X = np.clip(np.rint(y[:, None] / 2 + rng.normal(scale=1.5, size=(len(y), 4))), 0, 4)
     return X, y, np.repeat(np.arange(lists), length)
 
@@ -295,11 +295,11 @@ def test_scores_of_training_are_those_of_the_model(params: dict[str, Any], data:
 
 
 def test_steps_of_a_divided_tier_are_no_larger_than_the_loss_supports() -> None:
-    """One of three items with two places before the rest, convex along the leaf that lifts it: Newton would jump."""
+    """Scores 16, 8, 0 of which two come before 8: the curvature of the denominators gives a step of 746."""
     X = np.tile([[0.0], [1.0], [2.0], [3.0]], (30, 1))
     y, qid = np.tile([1.0, 1.0, 1.0, 0.0], 30), np.repeat(np.arange(30), 4)
     settings = {"n_estimators": 5, "learning_rate": 1.0, "reg_lambda": 0.0, "min_child_samples": 1, "num_leaves": 4}
-    start = BoostedRanker("mart", **settings).fit(X, np.tile([3.0, 0, 0, 0], 30), qid=qid)
+    start = BoostedRanker("mart", **settings).fit(X, np.tile([16.0, 8, 0, 8], 30), qid=qid)
     model = BoostedRanker("partition", top=2, **settings).fit(X, y, qid=qid, init_model=start)
     made = make_objective("partition", y, np.arange(31) * 4, top=2)
     losses = [made.value(scores) for scores in model.staged_predict(X)]
