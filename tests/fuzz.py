@@ -364,6 +364,8 @@ def use(model: Any) -> Any:
         return model.predict_log_proba([["a", "b"], [{"a", "c"}, "b"]])
     if isinstance(model, BoostedRanker) and model.gains_ is None and not model.lightgbm_params:
         model.predict(X, contributions=True)
+    if isinstance(model, NeuralRanker):
+        return model.predict(X, group=[len(X)])
     return model.predict(X)
 
 

@@ -513,12 +513,14 @@ def test_lists_without_a_relevant_document(name: str, rng: np.random.Generator) 
 
 def test_starts() -> None:
     labels, offsets = np.array([3.0, 0.0, 1.0, 0.0]), np.array([0, 2, 4])
-    starts = {name: objective.start(labels, offsets) for name, objective in GRADE_OBJECTIVES.items()}
+    starts = {name: objective(labels, offsets, np.ones(2)).start() for name, objective in GRADE_OBJECTIVES.items()}
     assert starts == {
         "mart": 1.0, "mart-gain": 2.0, "c-mart": 0.5, "cosmart": 1.0, "c-cosmart": 1.0, "klmart": 0.0, "c-klmart": 0.0,
     }  # fmt: skip
-    assert PLRankObjective.start(labels, offsets) == 0.0
-    assert GRADE_OBJECTIVES["mart"].start(np.zeros(0), np.zeros(1, np.int64)) == 0.0
+    assert PLRankObjective(labels, offsets, np.ones(2)).start() == 0.0
+    assert GRADE_OBJECTIVES["mart"](np.zeros(0), np.zeros(1, np.int64), np.zeros(0)).start() == 0.0
+    # Weighted as lists are: the second one three times.
+    assert GRADE_OBJECTIVES["mart"](labels, offsets, np.array([1.0, 3.0])).start() == 0.75
 
 
 def test_the_start_of_the_cosine_has_a_gradient_and_zero_has_none() -> None:
@@ -556,7 +558,7 @@ def best_order(name: str, gradings: list[tuple[float, tuple[float, ...]]]) -> tu
         everywhere = np.tile(scores, len(gradings))
         return objective.value(everywhere), objective.derivatives(everywhere)[0].reshape(-1, size).sum(axis=0)
 
-    start = np.full(size, objective.start(labels, offsets))
+    start = np.full(size, objective.start())
     found = minimize(value_and_gradient, start, jac=True, tol=1e-10)
     assert np.abs(found.jac).max() < 1e-6
     assert np.diff(np.sort(found.x)).min() > 1e-2  # far more than the minimiser's error

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import plackett
-from plackett.estimators import ExtremeClassifier, RankAggregator
+from plackett.estimators import ExtremeClassifier, NeuralRanker, RankAggregator
 
 THREADS = 16
 RNG = np.random.default_rng(11)
@@ -44,7 +44,8 @@ def all_at_once(calls: list[Any]) -> list[Any]:
 def calls_of(model: Any) -> list[Any]:
     if isinstance(model, RankAggregator):
         return [lambda rankings=rankings: model.predict_log_proba(rankings) for rankings in RANKINGS]
-    calls: list[Any] = [lambda X=X: model.predict(X) for X in BLOCKS]
+    lists = isinstance(model, NeuralRanker)
+    calls: list[Any] = [lambda X=X: model.predict(X, group=[len(X)]) if lists else model.predict(X) for X in BLOCKS]
     if isinstance(model, ExtremeClassifier):
         calls += [lambda X=X: np.hstack(model.predict_top(X, 3)) for X in BLOCKS[:THREADS]]
     return calls

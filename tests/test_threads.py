@@ -257,7 +257,7 @@ def test_an_interrupted_call_leaves_nothing_behind():
     with pytest.raises(KeyboardInterrupt):
         threads.run_over_ranges(call, np.arange(101) * 1_000_000)
     interrupted.set()
-    busy = Busy()
+    busy = Busy(2)
     assert sum(threads.run_over_ranges(busy, np.arange(101) * 1_000_000)) == 100
     assert busy.most == 2
     assert len(ranges) == 1

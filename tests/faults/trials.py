@@ -204,7 +204,7 @@ class Trials:
             path.chmod(0o555 if path.is_dir() else 0o444)
         for work in (lambda: train(folder), lambda: fitted(0).save(folder / "model")):
             _, problem = Fork(as_nobody(work)).outcome()
-            expect(problem is not None and "Permission denied" in problem, str(problem))
+            expect(problem is not None and problem.startswith("PermissionError"), str(problem))
         expect(snapshot(folder) == before, "something changed")
         for path in (folder, *folder.iterdir()):
             path.chmod(0o755 if path.is_dir() else 0o644)
