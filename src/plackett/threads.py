@@ -30,6 +30,7 @@ _slots: threading.Semaphore | None = None  # as many as there may be kernels run
 _chosen: int | None = None
 _local = threading.local()
 _openmp_ended = True  # before the latest fork
+_is_limited = False
 
 # Below this many units of work (about a nanosecond each) handing a piece to another thread costs more than it saves.
 _SMALLEST_PIECE = 100_000
@@ -64,13 +65,13 @@ def _end_threads_of(library: str) -> bool:
 
 
 def _begin_child() -> None:
-    global _pool, _slots, _lock, _chosen
+    global _pool, _slots, _lock, _chosen, _is_limited
     _pool, _slots = None, None
     _lock = threading.Lock()
     if _openmp_ended:
         return
     # OpenMP would wait for threads that are not here as soon as it wanted more than one.
-    _chosen = 1
+    _chosen, _is_limited = 1, True
     os.environ["OMP_NUM_THREADS"] = "1"  # for libraries that are not loaded yet
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
@@ -116,6 +117,11 @@ def _read_old_quota(folder: Path) -> float:
     """As version 1 of control groups has it; -1 means no limit."""
     quota = int((folder / "cpu.cfs_quota_us").read_text())
     return quota / int((folder / "cpu.cfs_period_us").read_text()) if quota > 0 else math.inf
+
+
+def is_limited_to_one() -> bool:
+    """Whether this is a forked child whose OpenMP libraries would hang with more than one thread."""
+    return _is_limited
 
 
 def _default_num_threads() -> int:

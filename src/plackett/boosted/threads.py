@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from plackett.threads import get_num_threads
+from plackett.threads import get_num_threads, is_limited_to_one
 
 # From measurements on two processors (docs/boosted.md): below these a second thread gains nothing on an idle machine.
 _CELLS = 100_000  # of the training data, rows x features
@@ -29,6 +29,8 @@ def threads_to_predict(n_jobs: int | None, rows: int, trees: int) -> int:
 
 def _number(n_jobs: int | None, shares: int, most: int | None = None) -> int:
     """`n_jobs` itself, up to the number of processors; -1 is all there are, -2 all but one; else by the work."""
+    if is_limited_to_one():
+        return 1
     there_are = get_num_threads() if most is None else most
     if n_jobs is None or n_jobs == 0:
         return max(1, min(there_are, shares))
