@@ -221,7 +221,8 @@ def test_dask_is_imported_where_it_is_used() -> None:
     [
         {},
         {"leaves": "lightgbm"},
-        {"top": 3, "tier_weights": "gain"},
+        # Several machines estimate how many rows a leaf has by its hessian, and these vary much.
+        {"top": 3, "tier_weights": "gain", "min_child_samples": 1},
         {"objective": "plrank"},
         {"objective": "plrank", "leaves": "lightgbm", "n_permutations": 3},
         {"objective": "mart"},

@@ -72,7 +72,8 @@ def _begin_child() -> None:
         return
     # OpenMP would wait for threads that are not here as soon as it wanted more than one.
     _chosen, _is_limited = 1, True
-    os.environ["OMP_NUM_THREADS"] = "1"  # for libraries that are not loaded yet
+    # For libraries that are not loaded yet. torch asks MKL, which would otherwise count the processors.
+    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     if "lightgbm.basic" in sys.modules:
