@@ -123,7 +123,7 @@ def test_no_first_is_announced_that_is_none(plackett: Any, tmp_path: Path) -> No
     text = page.read_text()
     assert said in text
     assert "First is" not in text
-    assert "On place 2, after those that are never beaten, is Alexander" in text
+    assert "On place 2, after the items that none of these beats, is Alexander" in text
     with pytest.warns(UserWarning, match=said):
         model = RankAggregator().fit(load_preflib(path))
     code, output, _ = plackett("aggregate", path, "--json")

@@ -57,7 +57,7 @@ class RankAggregator(SavedModel):
 
     Attributes:
         items_: the names of the items; dropped_items_: of those left out; outside_: these by how they stand to the
-            others, "above" (never beaten), "below" (never above others), "apart" or "unranked".
+            others, "above" (none of these beats them), "below" (they beat none of these), "apart" or "unranked".
         scores_: log-worths, with mean zero; worths_: with sum one.
         rank_: from 1, after the items left out "above"; items whose scores differ by less than 1e-9, which is rounding,
             share the first of their places.

@@ -101,9 +101,9 @@ def aggregation_page(
     summary = aggregator.summary() if summary is None else summary
     best = summary.rows[0]
     outside = f" Left out are items {describe_outside(summary.outside)}." if summary.outside else ""
+    place = "First" if best.rank == 1 else f"On place {best.rank}, after the items that none of these beats,"
     said = (
-        f"{len(summary):,} items ranked by {aggregator.n_ballots_:,.10g} ballots.{outside} "
-        f"{'First' if best.rank == 1 else f'On place {best.rank}, after those that are never beaten,'} is {best.item}, "
+        f"{len(summary):,} items ranked by {aggregator.n_ballots_:,.10g} ballots.{outside} {place} is {best.item}, "
         f"with a worth of {best.worth:.3g} ({_interval(summary)} {best.worth_low:.3g} to {best.worth_high:.3g})."
     )
     sections = [
