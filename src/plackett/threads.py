@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -72,6 +72,9 @@ def _begin_child() -> None:
         return
     # OpenMP would wait for threads that are not here as soon as it wanted more than one.
     _chosen, _is_limited = 1, True
+    for library in _gnu_openmp_libraries():
+        with suppress(OSError, AttributeError):  # not a name that can be opened: a deleted file
+            ctypes.CDLL(library, os.RTLD_NOLOAD).omp_set_num_threads(1)
     # For libraries that are not loaded yet. torch asks MKL, which would otherwise count the processors.
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     if "torch" in sys.modules:
