@@ -105,9 +105,10 @@ def test_a_divided_tier_bends_exactly_where_it_is_concave(rng: np.random.Generat
         np.testing.assert_allclose(slope, first, rtol=1e-5, atol=1e-6)
         share = np.array([np.exp(scores[leaf == u]).sum() for u in range(4)]) / np.exp(scores).sum()
         for u in range(4):
-            if abs(second[u]) > 1e-5:
+            if abs(second[u]) > 1e-4:
                 wanted = second[u] if second[u] < 0.0 else -top * share[u] * (1.0 - share[u])
-                assert bend[u] == pytest.approx(wanted, rel=1e-3, abs=1e-6)
+                # Values of about 100, right to 1e-15, are divided by the square of the step, 4e-8: 2.5e-6, twice over.
+                assert bend[u] == pytest.approx(wanted, rel=1e-3, abs=1e-5)
                 concave += second[u] < 0.0
     assert concave > 10
 

@@ -753,7 +753,10 @@ def test_functions_are_known_by_their_names(data: RankingData, tmp_path: Path) -
 
 
 COMPILED = """
-    import json, sys, warnings, numpy as np, torch
+    import os, sys
+    # torch would take code that it compiled for another processor from its common cache.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = sys.argv[1] + "/inductor"
+    import json, warnings, numpy as np, torch
     from functools import partial
     warnings.simplefilter("ignore")  # of the compiler itself
     from plackett import ExtremeClassifier, NeuralRanker
