@@ -1,0 +1,29 @@
+"""Changes to Markdown text before it is rendered."""
+
+import re
+
+_FENCED = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
+_DOCTEST = re.compile(r"^( *)>>> .*(?:\n\1 *\S.*)*", re.MULTILINE)
+
+
+def _fence(match: re.Match[str]) -> str:
+    margin = match[1][4:]  # what indents the block beyond the four blanks of a code block
+    lines = [margin + line.removeprefix(match[1]) for line in match[0].split("\n")]
+    return "\n".join([f"{margin}```pycon", *lines, f"{margin}```"])
+
+
+def fence_doctests(text: str) -> str:
+    """Turn doctests into highlighted blocks, whether they stand in the text, are indented, or are fenced as Python."""
+    parts, last = [], 0
+    for fenced in _FENCED.finditer(text):
+        parts.append(_DOCTEST.sub(_fence, text[last : fenced.start()]))
+        parts.append(re.sub(r"```python\n(?= *>>>)", "```pycon\n", fenced[0]))
+        last = fenced.end()
+    return "".join([*parts, _DOCTEST.sub(_fence, text[last:])])
+
+
+def point_links_at_pages(text: str, pages: dict[str, str]) -> str:
+    """Replace the targets of links, by their beginning."""
+    for target, page in pages.items():
+        text = text.replace(f"]({target}", f"]({page}")
+    return text
