@@ -1,11 +1,11 @@
-"""RankAggregator against choix, tied ballots against strict ones, and how it grows.
+"""RankAggregator: speed compared with choix, tied versus strict ballots, and scaling.
 
     python benchmarks/aggregation.py
 
-Prints tables and writes results/aggregation.json. The sushi data are found as the tests find them ($PLACKETT_DATA).
-Both sides start from the form their library takes and must reach the same likelihood. A fit checks the ballots, merges
-equal ones, checks that the maximum exists and finds it; standard errors are extra, and shown. choix, which takes up to
-a minute, is run once.
+Prints tables and writes results/aggregation.json. The sushi data must be under $PLACKETT_DATA or ../shared/data.
+Each library starts from its own input format, and both must reach the same likelihood. A fit checks the ballots, merges
+equal ones, checks that the maximum exists and finds it; fits with standard errors are timed separately. choix takes up
+to a minute and runs once.
 """
 
 import math
@@ -24,7 +24,7 @@ import plackett
 from plackett import RankAggregator
 from plackett.data import Ballots, load_preflib
 from plackett.data.preflib import tiers_of
-from plackett.timing import PeakMemory, interleaved
+from plackett.experiments.timing import PeakMemory, interleaved
 
 console = Console()
 SUSHI = "preflib/00014-00000001.soc"
@@ -32,7 +32,7 @@ CHOIX = {"ilsr_rankings": choix.ilsr_rankings, "mm_rankings": choix.mm_rankings,
 
 
 def simulate(ballots: int, length: int, items: int, tiers: list[int] | None = None, seed: int = 0) -> Ballots:
-    """Rankings of `length` items chosen at random out of `items`, of which only tiers of the given sizes are kept."""
+    """Simulate rankings of `length` random items out of `items`, optionally reduced to tiers of the given sizes."""
     rng = np.random.default_rng(seed)
     scores = rng.uniform(0.0, math.log(items), items)
     ranked = np.empty((ballots, length), np.int64)
@@ -52,7 +52,7 @@ def as_lists(ballots: Ballots) -> list[list[int]]:
 
 
 def check_likelihood(ballots: Ballots, scores: Any, name: str) -> None:
-    """Within 1e-6 of a nat for each ballot of the maximum, which no other point exceeds."""
+    """Check that the log-likelihood is within 1e-6 nats per ballot of the maximum, which no other point exceeds."""
     model = RankAggregator().fit(ballots)
     model_value, model.scores_ = model.log_likelihood_, scores - scores.mean()
     value = float(model.predict_log_proba(ballots) @ ballots.weights)
@@ -78,7 +78,7 @@ def against_choix(ballots: Ballots, peers: Iterable[str]) -> dict[str, float]:
 def show_choix(title: str, seconds: dict[str, float]) -> dict[str, float]:
     ratios = {name: s / seconds["plackett"] for name, s in seconds.items()}
     rows = [[name, f"{s * 1e3:,.1f}", f"{ratios[name]:,.1f}"] for name, s in seconds.items()]
-    report(title, ["", "ms", "times plackett"], rows, console)
+    report(title, ["", "ms", "relative to plackett"], rows, console)
     return ratios
 
 
@@ -89,12 +89,12 @@ def sushi() -> dict[str, Any]:
 
 
 def large() -> dict[str, Any]:
-    """All of choix on few of the rankings; the best of them on all."""
+    """Time all choix methods on a few of the rankings, and the fastest of them on all."""
     part = against_choix(simulate(500, 20, 200), CHOIX)
     show_choix("500 rankings of 20 out of 200 items", part)
     best = min(CHOIX, key=lambda name: part[name])
     seconds = against_choix(simulate(100_000, 20, 200), [best])
-    ratios = show_choix("100,000 rankings of 20 out of 200 items, and the best of choix", seconds)
+    ratios = show_choix("100,000 rankings of 20 out of 200 items, with the fastest choix method", seconds)
     return {"part_seconds": part, "seconds": seconds, "times_plackett": ratios}
 
 
@@ -115,7 +115,7 @@ def ties() -> dict[str, Any]:
     seconds = interleaved(sides, 3)
     ratios = {name: s / seconds["strict"] for name, s in seconds.items()}
     rows = [[name, f"{s * 1e3:,.1f}", f"{ratios[name]:.1f}"] for name, s in seconds.items()]
-    report("10,000 ballots of 20 out of 200 items", ["", "ms", "times strict"], rows, console)
+    report("10,000 ballots of 20 out of 200 items", ["", "ms", "relative to strict"], rows, console)
     return {"seconds": seconds, "times_strict": ratios}
 
 
@@ -161,7 +161,7 @@ def million() -> dict[str, Any]:
     rows = [
         [name, f"{r['seconds']:.1f}", f"{r['ballots_gib']:.2f}", f"{r['fit_gib']:.2f}"] for name, r in result.items()
     ]
-    columns = ["", "seconds", "ballots, GiB", "added by the fit, GiB"]
+    columns = ["", "seconds", "ballots (GiB)", "added by the fit (GiB)"]
     report("A million ballots of 10 out of 100 items, with standard errors", columns, rows, console)
     return result
 

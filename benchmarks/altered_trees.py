@@ -1,6 +1,6 @@
-"""What LightGBM does with altered texts of a model, and what is left of that by our check.
+"""How LightGBM reacts to corrupted model texts, with and without our check.
 
-Each text is read in a process of its own, which may end as it likes: this is what the check is for. Needs fork.
+Each text is read in its own process, because the process may crash or hang: that is why the check exists. Needs fork.
 """
 
 import os
@@ -25,7 +25,7 @@ _LONGEST = 5  # seconds
 
 
 def _fate(text: str) -> str:
-    """How a process ends that reads the text and predicts."""
+    """Read the text and predict in a child process; return how the process ended."""
     child = os.fork()
     if child == 0:
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -59,7 +59,7 @@ def main() -> None:
     columns = ["taken", "refused", "crashes", "hangs"]
     rows = [[name, *(f"{counts[column]:,}" for column in columns)] for name, counts in fates.items()]
     console = Console()
-    report(f"{_TEXTS} altered texts of a model", ["", *columns], rows, console)
+    report(f"{_TEXTS} corrupted model texts", ["", *columns], rows, console)
     save({"texts": _TEXTS, "fates": fates}, "altered_trees", console)
 
 

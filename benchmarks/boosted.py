@@ -1,10 +1,10 @@
-"""What exact objectives cost in boosted trees, against LightGBM's own lambdarank.
+"""Cost of exact objectives in boosted trees, compared with LightGBM's own lambdarank.
 
     python benchmarks/boosted.py
 
-500,000 rows x 136 features in lists of about 120, five grades, 31 leaves, the same LightGBM parameters on all sides.
-Time is the median of an iteration, the sides taking turns; memory is what training adds to a fresh process that holds
-the data. Prints a table and writes results/boosted.json.
+The data have 500,000 rows x 136 features in lists of about 120, with five grades. Trees have 31 leaves, and all sides
+use the same LightGBM parameters. Time is the median per iteration, with sides taking turns; memory is what training
+adds to a fresh process that holds the data. Prints a table and writes results/boosted.json.
 """
 
 import time
@@ -19,7 +19,7 @@ from rich.console import Console
 
 import plackett
 from plackett.data import RankingData, make_graded_lists
-from plackett.timing import PeakMemory
+from plackett.experiments.timing import PeakMemory
 
 console = Console()
 ROUNDS, TURNS = 12, 5
@@ -38,7 +38,7 @@ def make_data() -> RankingData:
 
 
 def fit(side: str, data: RankingData, rounds: int = ROUNDS) -> list[float]:
-    """Seconds of each iteration after the first, which also makes the data set."""
+    """Return the seconds of each iteration after the first, which also builds the data set."""
     stamps: list[float] = []
 
     def stamp(_: Any) -> None:
@@ -55,9 +55,9 @@ def fit(side: str, data: RankingData, rounds: int = ROUNDS) -> list[float]:
 
 
 def memory_of(side: str) -> int:
-    """Bytes that training adds at its highest."""
+    """Return the peak number of bytes that training adds."""
     data = make_data()
-    fit(side, data.select(range(50)), 2)  # compile, load
+    fit(side, data.select(range(50)), 2)  # load libraries and compile kernels
     with PeakMemory() as peak:
         fit(side, data, 4)
     return peak.added
@@ -87,8 +87,8 @@ def main() -> None:
         "memory_ratio": {side: (memory[side] + held) / (memory[base] + held) for side in SIDES},
     }
     report(
-        "An iteration, and the memory of training",
-        ["", "ms", "times lambdarank", "MB added", "with the features, times lambdarank"],
+        "Time per iteration and memory of training",
+        ["", "ms", "relative to lambdarank", "MB added", "including features, relative to lambdarank"],
         [
             [side, f"{medians[side] * 1e3:.0f}", f"{results['time_ratio'][side]:.2f}", f"{memory[side] / 1e6:.0f}",
              f"{results['memory_ratio'][side]:.2f}"]

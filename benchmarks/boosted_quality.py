@@ -1,10 +1,11 @@
-"""How well boosted trees rank: every objective of BoostedRanker, and LightGBM, XGBoost and CatBoost beside it.
+"""Ranking quality of boosted trees: every objective of BoostedRanker, compared with LightGBM, XGBoost and CatBoost.
 
     python benchmarks/boosted_quality.py
 
-First on lists drawn from Plackett-Luce with a known score that is not linear, then on LETOR MQ2008, whose five parts
-are looked for under $PLACKETT_DATA or ../shared/data. All trees stop early by NDCG@10 of validation lists, which is
-computed here for every system alike. Prints tables and paired tests over queries, writes results/boosted_quality.json.
+The first comparison uses lists simulated from Plackett-Luce with a known nonlinear score; the second uses LETOR MQ2008,
+whose five parts must be under $PLACKETT_DATA or ../shared/data. All trees stop early by NDCG@10 on validation lists,
+computed in the same way for every system. Prints tables and paired tests over queries, and writes
+results/boosted_quality.json.
 """
 
 import os
@@ -34,7 +35,7 @@ ROUNDS, PATIENCE, MIN_ROWS, L2 = 500, 50, 20, 1.0
 STOP_BY = "ndcg@10"
 
 Predict = Callable[[Any], np.ndarray]
-Values = dict[str, np.ndarray]  # of each metric, one a test list
+Values = dict[str, np.ndarray]  # metric -> one value per test list
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Trees:
 
 @dataclass(frozen=True)
 class System:
-    """What is compared. Where it has several `choices` of options, one is chosen on validation."""
+    """One side of the comparison. If it has several `choices` of options, validation selects one."""
 
     name: str
     objective: str
@@ -57,7 +58,7 @@ def ndcg10(scores: np.ndarray, data: RankingData) -> float:
     return metrics.ndcg(scores, data.y, k=10, offsets=data.offsets)
 
 
-# One function for each library: fit to fold.train, stop by fold.validation, return what scores rows.
+# One function per library: fit to fold.train, stop by fold.validation, and return a function that scores rows.
 
 
 def fit_plackett(fold: Fold, objective: str, trees: Trees, **options: Any) -> Predict:
@@ -127,8 +128,8 @@ def fit_catboost(fold: Fold, objective: str, trees: Trees) -> Predict:
             "logging_level": "Silent",
         }
     )  # fmt: skip
-    # CatBoost stops by its own NDCG@10, which counts ties and lists without relevant documents in another way; of the
-    # rounds that it has grown the best by ours is taken.
+    # CatBoost stops by its own NDCG@10, which treats ties and lists without relevant documents differently. We then
+    # select the best of its rounds by our NDCG@10.
     model.fit(train, eval_set=validation, early_stopping_rounds=PATIENCE, use_best_model=False)
     best_round = 1 + int(np.argmax([ndcg10(scores, fold.validation) for scores in model.staged_predict(validation)]))
     return lambda X: model.predict(X, ntree_end=best_round)
@@ -142,16 +143,16 @@ LIBRARIES: dict[str, Callable[..., Predict]] = {
 }
 
 
-# The data
+# Data
 
 
 SEEDS = range(5)
-LISTS = (500, 300, 1000)  # to learn from, to stop by, to judge by
+LISTS = (500, 300, 1000)  # training, validation, test
 
 
 @cache
 def simulated(seed: int) -> tuple[Fold, np.ndarray]:
-    """Lists of 40 items on average, grades 0 to 4, and the true scores of the test lists."""
+    """Simulate lists of 40 items on average with grades 0 to 4; also return the true scores of the test lists."""
     data, truth = make_graded_lists(sum(LISTS), mean_length=40, n_features=14, random_state=seed)
     parts = np.split(np.arange(len(data)), np.cumsum(LISTS)[:-1])
     fold = Fold(*(data.select(part) for part in parts))
@@ -188,7 +189,7 @@ class Outcome:
 
 
 def best_scale(scores: np.ndarray, data: RankingData) -> float:
-    """The factor that gives the scores the highest likelihood: objectives that only rank have no scale of their own."""
+    """Return the factor that maximises the likelihood of the scores; ranking objectives do not determine a scale."""
 
     def loss(log_factor: float) -> float:
         return -metrics.log_likelihood(np.exp(log_factor) * scores, data.y, offsets=data.offsets)
@@ -218,13 +219,13 @@ def run(job: Job) -> Outcome:
 
 
 def run_all(jobs: Sequence[Job], title: str) -> list[Outcome]:
-    """One thread a fit, one process a processor."""
+    """Run all jobs, with one thread per fit and one process per processor."""
     os.environ["OMP_NUM_THREADS"] = "1"
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         return list(track(pool.map(run, jobs), title, len(jobs), console=console))
 
 
-# Both comparisons
+# Shared by both comparisons
 
 
 def pooled(parts: Sequence[Values]) -> Values:
@@ -235,24 +236,24 @@ def means(values: Values) -> dict[str, float]:
     return {metric: float(np.nanmean(of_lists)) for metric, of_lists in values.items()}
 
 
-def paired_tests(systems: Mapping[str, Values], metric: str) -> metrics.Comparisons:
-    """`partition` against every other system, over all test lists, Holm's correction."""
+def paired_tests(systems: Mapping[str, Values], metric: str) -> metrics.PairedComparisons:
+    """Compare `partition` with every other system over all test lists, with Holm's correction."""
     return metrics.compare({name: values[metric] for name, values in systems.items()}, baseline="partition")
 
 
-def as_json(tests: metrics.Comparisons) -> dict[str, Any]:
+def as_json(tests: metrics.PairedComparisons) -> dict[str, Any]:
     return {
         test.first: {"difference": test.difference, "interval": test.interval, "t_test": test.t_test} for test in tests
     }
 
 
 def marked(value: float, p_value: float, digits: int) -> str:
-    """With a star if it differs from `partition` at the level of 0.05."""
+    """Format a value, with a star if it differs from `partition` at the 0.05 level."""
     return f"{value:.{digits}f}{'*' if p_value < 0.05 else ' '}"
 
 
 def comparison(systems: Mapping[str, Values], digits: Mapping[str, int], title: str) -> dict[str, Any]:
-    """A table of the means and what differs from `partition`."""
+    """Print a table of the means, marking those that differ from `partition`; return the results."""
     tests = {metric: paired_tests(systems, metric) for metric in digits}
     p_values = {metric: {test.first: test.t_test for test in found} for metric, found in tests.items()}
     rows = [
@@ -285,7 +286,7 @@ SIMULATION = [
     System("listmle", "listmle"),
     System("listmle, last tier unordered", "listmle", choices=({"objective_options": {"bottom": "unordered"}},)),
     System("listmle, Efron", "listmle", choices=({"objective_options": {"ties": "efron"}},)),
-    # The likelihood of `partition`, but trees without its curvature: what is the likelihood's part, what the leaves'?
+    # The likelihood of `partition`, but trees without its curvature: separates the effect of likelihood and leaves.
     System("listmle, exact ties", "listmle", choices=({"objective_options": {"ties": "exact"}},)),
     System("lower_bound", "lower_bound"),
 ]
@@ -302,7 +303,7 @@ def simulation() -> dict[str, Any]:
     result = comparison(systems, digits, title)
     result["by seed"] = {name: [means(part) for part in parts] for name, parts in by_seed.items()}
     report(
-        "In how many seeds partition is ahead",
+        "Number of seeds in which partition is ahead",
         ["of", *digits],
         [
             [
@@ -345,7 +346,7 @@ Fits = list[tuple[Job, Outcome]]
 
 
 def best_of_each_fold(fits: Fits) -> Fits:
-    """The fit that is best on validation."""
+    """Select the fit that is best on validation in each fold."""
     return [max((fit for fit in fits if fit[0].number == k), key=lambda fit: fit[1].validation) for k in range(5)]
 
 
@@ -354,7 +355,7 @@ def on_test(fits: Fits) -> Values:
 
 
 def letor_mq2008() -> dict[str, Any]:
-    """Of each system and fold the options and the trees that are best on validation; their values on the test part."""
+    """For each system and fold, validation selects options and number of trees; evaluate them on the test part."""
     jobs = [
         Job("mq2008", fold, system, choice, trees)
         for system in MQ2008
@@ -386,8 +387,8 @@ def letor_mq2008() -> dict[str, Any]:
         for number, options in enumerate(system.choices)
     }
     report(
-        "NDCG@10: validation and test of what was chosen on validation, and the mean test value of the whole grid",
-        ["", "validation", "test", "whole grid"],
+        "NDCG@10 of the options chosen on validation, and mean test NDCG@10 of the whole grid",
+        ["", "validation", "test", "whole grid (test)"],
         [
             [name, *(f"{x:.4f}" for x in (result["validation"][name], result["means"][name]["NDCG@10"],
                                           result["NDCG@10 without a choice"][name]))]
@@ -396,7 +397,7 @@ def letor_mq2008() -> dict[str, Any]:
         console,
     )  # fmt: skip
     report(
-        "NDCG@10 of single options, trees chosen on validation",
+        "NDCG@10 of single options, number of trees chosen on validation",
         ["", "NDCG@10"],
         [[name, f"{value:.4f}"] for name, value in result["NDCG@10 of single options"].items()],
         console,

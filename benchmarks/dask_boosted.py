@@ -1,11 +1,11 @@
-"""BoostedRanker on a Dask cluster of two workers beside one machine, with the same settings.
+"""BoostedRanker on a Dask cluster of two workers, compared with one machine at the same settings.
 
     python benchmarks/dask_boosted.py
 
-On generated lists, a data set for each of five seeds, and on the five folds of LETOR MQ2008, which is looked for under
-$PLACKETT_DATA or ../shared/data. Shown are NDCG@10 of test lists with its standard deviation, the mean difference of
-the two ways with its standard error, the largest relative difference of the objective on the training lists after the
-first tree, and seconds of a fit, where two workers share a machine. Prints a table, writes results/dask.json.
+Uses generated lists, one data set for each of five seeds, and the five folds of LETOR MQ2008, which must be under
+$PLACKETT_DATA or ../shared/data. The table shows test NDCG@10 with its standard deviation, the mean difference between
+Dask and one machine with its standard error, the largest relative difference of the training objective after the first
+tree, and the seconds per fit, with both workers on the same machine. Writes results/dask.json.
 """
 
 import os
@@ -44,7 +44,7 @@ def generated(seed: int) -> tuple[RankingData, RankingData]:
 def mq2008() -> list[tuple[RankingData, RankingData]]:
     folder = Path(os.environ.get("PLACKETT_DATA", Path(__file__).parents[2] / "shared" / "data")) / "mq2008"
     if not folder.is_dir():
-        console.print("no MQ2008: set PLACKETT_DATA to the folder of the real data sets")
+        console.print("MQ2008 not found: set PLACKETT_DATA to the folder with the real data sets")
         return []
     parts = [load_letor(folder / f"S{k}.txt.xz") for k in range(1, 6)]
     return [(fold.train, fold.test) for fold in letor_folds(parts)]
@@ -63,7 +63,7 @@ def fit(train: RankingData, seed: int, client: Client | None, rounds: int, **set
 def compare(
     pairs: list[tuple[RankingData, RankingData]], setting: dict[str, Any], client: Client
 ) -> dict[str, list[float]]:
-    """A number for each pair of training and test lists, by what it is."""
+    """Return the measured numbers by name, one per pair of training and test lists."""
     found: dict[str, list[float]] = {}
     for seed, (train, test) in enumerate(pairs):
         options = {"random_state": seed} if setting["objective"] == "plrank" else {}

@@ -1,10 +1,10 @@
-"""A worker of a Dask cluster killed while BoostedRanker is fitted, many times: how many were survived.
+"""Kill a Dask worker while BoostedRanker is fitted, many times, and count how often the fit survives.
 
     python benchmarks/dask_faults.py
 
-Survived is: the fit ends, with WorkerLostError, or with all its trees if it began without the worker; the model is
-whole or as it was; and the next fit on the workers that are there has the trees of one machine. Prints a table, writes
-results/dask_faults.json.
+To survive, the fit must end with WorkerLostError, or with all its trees if it started without the worker; the model
+must be complete or unchanged; and the next fit on the remaining workers must grow the same trees as one machine. Prints
+a table and writes results/dask_faults.json.
 """
 
 import os
@@ -19,8 +19,8 @@ from measure import report, save
 from rich.console import Console
 
 from plackett import BoostedRanker
-from plackett.cluster import WorkerLostError
 from plackett.data import make_graded_lists
+from plackett.distributed import WorkerLostError
 
 console = Console()
 TIMES, ROUNDS, LATEST_KILL = 10, 500, 2.0
@@ -32,7 +32,7 @@ def ranker(rounds: int, leaves: str = "newton") -> BoostedRanker:
 
 
 def trial(client: Client, leaves: str, delay: float, draw: random.Random, expected: np.ndarray) -> tuple[bool, float]:
-    """Whether a worker killed after `delay` seconds was survived, and how long after it the fit ended."""
+    """Kill a worker after `delay` seconds; return whether the fit survived, and how long it took to end after that."""
     worker, process = draw.choice(sorted(client.run(os.getpid).items()))
     threading.Timer(delay, os.kill, (process, signal.SIGKILL)).start()
     model, start = ranker(ROUNDS, leaves), time.monotonic()
@@ -53,14 +53,14 @@ def main() -> None:
             LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
             Client(cluster) as client,
         ):
-            ranker(3).fit(DATA, client=client)  # libraries are loaded and kernels compiled
+            ranker(3).fit(DATA, client=client)  # load libraries and compile kernels
             leaves = ("newton", "lightgbm")[number % 2]
             outcomes.append(trial(client, leaves, draw.uniform(0.0, LATEST_KILL), draw, expected))
             console.print(f"{leaves} {outcomes[-1]}")
     survived = sum(survived for survived, _ in outcomes)
     slowest = max(seconds for _, seconds in outcomes)
     row = {"tried": TIMES, "survived": survived, "lost": TIMES - survived, "slowest": round(slowest, 1)}
-    columns = ["fault", "times tried", "survived", "lost", "seconds to the error, at most"]
+    columns = ["fault", "trials", "survived", "lost", "longest time to the error (s)"]
     report("Faults on Dask", columns, [["a worker killed (kill -9)", *map(str, row.values())]], console)
     save({"results": row}, "dask_faults", console)
 

@@ -1,9 +1,9 @@
-"""Reading ranking files against scikit-learn and napkinXC.
+"""Speed of reading ranking files, compared with scikit-learn and napkinXC.
 
     python benchmarks/data.py
 
-Generates MSLR-shaped text of 200,000 rows x 136 features and XMC text of the shape of EUR-Lex, reads each in turn by
-every reader, checks that the results are the same, prints tables and writes results/data.json.
+Generates MSLR-shaped text (200,000 rows x 136 features) and EUR-Lex-shaped XMC text, reads both with every reader in
+turn and checks that the results are equal. Prints tables and writes results/data.json.
 """
 
 import tempfile
@@ -18,13 +18,13 @@ from sklearn.datasets import load_svmlight_file
 
 import plackett
 from plackett.data import dump_xmc, load_letor, load_xmc, make_multilabel
-from plackett.timing import interleaved
+from plackett.experiments.timing import interleaved
 
 console = Console()
 
 
 def write_mslr(path: Path, rows: int = 200_000, features: int = 136) -> None:
-    """Numbers as MSLR-WEB10K has them: counts, and values with six decimals."""
+    """Write numbers like those of MSLR-WEB10K: counts, and values with six decimals."""
     rng = np.random.default_rng(0)
     is_count = np.arange(features) % 3 < 2
     with path.open("w") as file:
@@ -60,7 +60,7 @@ def xmc(folder: Path) -> dict[str, Any]:
     options: dict[str, Any] = {"labels_per_row": 5.3, "features_per_row": 237.0, "random_state": 0}
     dump_xmc(make_multilabel(15_539, 5_000, 3_993, **options), path)
     peer, _ = load_libsvm_file(str(path), labels_format="csr_matrix", sort_indices=True)
-    if abs(load_xmc(path, dtype=np.float32).X - peer).max() > 1e-6:  # napkinXC holds single precision
+    if abs(load_xmc(path, dtype=np.float32).X - peer).max() > 1e-6:  # napkinXC stores single precision
         raise SystemExit("the readers disagree")
     seconds = interleaved(
         {
@@ -77,7 +77,7 @@ def show(title: str, result: dict[str, Any], against: str) -> None:
         [name, f"{s:.3f}", f"{result['bytes'] / 1e6 / s:.0f}", f"{result['seconds'][against] / s:.1f}"]
         for name, s in result["seconds"].items()
     ]
-    report(title, ["reader", "seconds", "MB/s", f"times as fast as {against}"], rows, console)
+    report(title, ["reader", "seconds", "MB/s", f"speed relative to {against}"], rows, console)
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         results = {"threads": plackett.get_num_threads(), "mslr": mslr(Path(name)), "xmc": xmc(Path(name))}
     show("MSLR-shaped text, 200,000 rows x 136", results["mslr"], "scikit-learn")
-    show("XMC text of the shape of EUR-Lex, 15,539 rows", results["xmc"], "napkinXC")
+    show("EUR-Lex-shaped XMC text, 15,539 rows", results["xmc"], "napkinXC")
     save(results, "data", console)
 
 

@@ -1,13 +1,13 @@
-"""What extreme classification costs: ExtremeClassifier against a plain torch model with softmax cross-entropy.
+"""Cost of extreme classification: ExtremeClassifier compared with a plain torch model with softmax cross-entropy.
 
     python benchmarks/extreme.py
 
-epochs   generated data of Wiki10-31K and Delicious-200K shape: seconds an epoch and memory, each model in a process of
-         its own, taking turns; of the larger shape 20 steps, scaled to an epoch
-million  one training step at a million labels, batch 256, hidden 256: memory beyond parameters and optimiser state
-top      the best five of a million labels, against a dense matrix product and torch.topk
+epochs   seconds per epoch and memory on generated data shaped like Wiki10-31K and Delicious-200K; models take turns,
+         each in its own process; the larger shape runs 20 steps, scaled to an epoch
+million  one training step with a million labels, batch 256, hidden 256: memory beyond parameters and optimiser state
+top      the best five of a million labels, compared with a dense matrix product and torch.topk
 
-Prints tables, writes results/extreme.json.
+Prints tables and writes results/extreme.json.
 """
 
 import json
@@ -21,7 +21,7 @@ import numpy as np
 from measure import report, save
 from rich.console import Console
 
-from plackett.timing import PeakMemory, interleaved
+from plackett.experiments.timing import PeakMemory, interleaved
 
 console = Console()
 HIDDEN, BATCH = 256, 128
@@ -30,8 +30,11 @@ TURNS = 3
 
 
 def plain_model(train: Any, rows: int) -> tuple[float, float]:
-    """Embedding bag, ReLU, linear layer, cross-entropy against the uniform distribution over a row's labels; SparseAdam
-    and Adam. Seconds of the steps, and the loss."""
+    """Train a plain model; return the seconds of the steps, and the loss.
+
+    The model is an embedding bag, ReLU and a linear layer, trained by SparseAdam and Adam with cross-entropy against
+    the uniform distribution over a row's labels.
+    """
     import torch
     from torch.nn.functional import embedding_bag
 
@@ -85,7 +88,7 @@ def our_model(train: Any, rows: int, objective: str) -> tuple[float, float]:
 
 
 def one_epoch(side: str, shape: str) -> dict[str, float]:
-    """Run in a process of its own."""
+    """Measure one epoch; must run in its own process."""
     import torch
 
     from plackett.data import make_multilabel_like
@@ -95,7 +98,7 @@ def one_epoch(side: str, shape: str) -> dict[str, float]:
     warm = train.select(np.arange(2 * BATCH))
     call = plain_model if side == "cross-entropy" else our_model
     options = () if side == "cross-entropy" else (side,)
-    call(warm, len(warm), *options)  # compiled kernels are loaded
+    call(warm, len(warm), *options)  # load compiled kernels
     del torch
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds, _ = call(train, rows, *options)
@@ -123,12 +126,12 @@ def run_epochs() -> dict[str, Any]:
             for side, cell in found[shape].items()
         ]
         scaled = "" if STEPS[shape] is None else f" (from {STEPS[shape]} steps)"
-        report(f"{shape} shape{scaled}", ["loss", "s an epoch", "ratio", "peak GiB"], rows, console)
+        report(f"{shape} shape{scaled}", ["loss", "s per epoch", "ratio", "peak GiB"], rows, console)
     return found
 
 
 def run_million(labels: int = 1_000_000, rows: int = 256, hidden: int = 256) -> dict[str, float]:
-    """One step of the output layer with the fused loss and Adam."""
+    """Take one step of the output layer with the fused loss and Adam."""
     import torch
 
     from plackett.losses import linear_partition_loss
@@ -136,7 +139,7 @@ def run_million(labels: int = 1_000_000, rows: int = 256, hidden: int = 256) -> 
     rng = np.random.default_rng(0)
     output = torch.nn.Linear(hidden, labels)
     optimiser = torch.optim.Adam(output.parameters(), 1e-3, fused=True)
-    for parameter in output.parameters():  # the state, before what a step adds is measured
+    for parameter in output.parameters():  # allocate the state before measuring what a step adds
         parameter.grad = torch.zeros_like(parameter)
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
@@ -157,7 +160,7 @@ def run_million(labels: int = 1_000_000, rows: int = 256, hidden: int = 256) -> 
     step()
     found = {"seconds": time.perf_counter() - start, "added GiB": memory.added / 2**30}
     report(
-        f"a step at {labels:,} labels, {rows} rows, {hidden} hidden units",
+        f"One step with {labels:,} labels, {rows} rows, {hidden} hidden units",
         ["s", "GiB beyond parameters and state"],
         [[f"{found['seconds']:.2f}", f"{found['added GiB']:.2f}"]],
         console,
@@ -168,7 +171,7 @@ def run_million(labels: int = 1_000_000, rows: int = 256, hidden: int = 256) -> 
 def run_top(labels: int = 1_000_000, rows: int = 256, hidden: int = 256) -> dict[str, float]:
     import torch
 
-    from plackett.networks import top_columns
+    from plackett.neural import top_columns
 
     torch.manual_seed(0)
     weight, bias, inputs = torch.randn(labels, hidden), torch.randn(labels), torch.randn(rows, hidden)
@@ -182,7 +185,7 @@ def run_top(labels: int = 1_000_000, rows: int = 256, hidden: int = 256) -> dict
         )
     ratio = found["in chunks"] / found["matmul and topk"]
     report(
-        f"the best five of {labels:,} labels, {rows} rows",
+        f"The best five of {labels:,} labels, {rows} rows",
         ["", "s", "ratio"],
         [[name, f"{s:.3f}", f"{s / found['matmul and topk']:.2f}"] for name, s in found.items()],
         console,

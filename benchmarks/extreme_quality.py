@@ -1,16 +1,16 @@
-"""How well labels are found: ExtremeClassifier on Delicious-1K and Eurlex-4K, beside napkinXC.
+"""Prediction quality of ExtremeClassifier on Delicious-1K and Eurlex-4K, compared with napkinXC.
 
     python benchmarks/extreme_quality.py [default] [five] [peers] [propensity]
 
-default  ExtremeClassifier as it is (two networks), twice; each network alone; all four together
-five     five networks, ensemble=5
-peers    napkinXC's binary relevance and label tree, in the same run
-propensity  which reading of PSP@k the figures of Ma et al. (2021) can have used
+default     ExtremeClassifier with default settings (two networks), twice; each network alone; all four together
+five        five networks, ensemble=5
+peers       napkinXC's binary relevance and label tree, in the same run
+propensity  the definitions of PSP@k that Ma et al. (2021) may have used
 
-The protocol of Ma et al. is an experiment, `plackett reproduce pl-partition-table-1`.
+The protocol of Ma et al. itself is an experiment: `plackett reproduce pl-partition-table-1`.
 
-The data are looked for under $PLACKETT_DATA or ../shared/data. Finished cells are kept in
-results/extreme_quality.json, and a second run does only what is missing. Prints tables.
+The data must be under $PLACKETT_DATA or ../shared/data. Finished cells are kept in results/extreme_quality.json, and a
+second run computes only the missing ones. Prints tables.
 """
 
 import json
@@ -32,7 +32,7 @@ from plackett import ExtremeClassifier, metrics
 from plackett.data import MultilabelData
 from plackett.experiments import DataFolder
 from plackett.experiments.multilabel_data import PLACES, judge, load, short_name
-from plackett.experiments.pl_partition.multilabel import EXPERIMENT, PUBLISHED, make_model
+from plackett.experiments.pl_partition.multilabel_table import EXPERIMENT, PUBLISHED, make_model
 
 console = Console()
 RESULTS = Path(__file__).parent / "results" / "extreme_quality.json"
@@ -40,7 +40,7 @@ DATA_SETS = ("delicious-1k", "eurlex-4k")
 
 
 def measure(top: np.ndarray, train: MultilabelData, test: MultilabelData) -> dict[str, list[float]]:
-    """What experiments judge by, and PSP as the mean over rows with labels."""
+    """Compute the measures of the experiments, and PSP as the mean over rows with labels."""
     inverse = metrics.inverse_propensity(train.Y)
     by_rows = [
         metrics.propensity_scored_precision(top, test.Y, inverse, k=k, normalisation="rows", empty="skip")
@@ -50,7 +50,7 @@ def measure(top: np.ndarray, train: MultilabelData, test: MultilabelData) -> dic
 
 
 class Cells:
-    """What is done, kept after every cell."""
+    """Finished cells, saved after each one."""
 
     def __init__(self) -> None:
         self.done: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -67,7 +67,7 @@ class Cells:
 
 
 def run_default(cells: Cells, name: str, train: MultilabelData, test: MultilabelData) -> None:
-    """ExtremeClassifier as it is, twice with different networks; each network alone; and all networks together."""
+    """Evaluate ExtremeClassifier with default settings twice, each network alone, and all networks together."""
 
     def of(model: ExtremeClassifier, networks: list[Any]) -> dict[str, list[float]]:
         model.networks_ = networks
@@ -117,7 +117,7 @@ def run_peers(cells: Cells, name: str, train: MultilabelData, test: MultilabelDa
 
 
 def run_propensity(cells: Cells, name: str, train: MultilabelData, test: MultilabelData) -> None:
-    """PSP@k of one network of the paper's by several readings: whose labels give propensities, and what is averaged."""
+    """Compute PSP@k of one network like the paper's under several definitions of propensities and averaging."""
 
     def work() -> dict[str, Any]:
         cell = {"data": name, "method": "PL-Partition", "rate": 1e-3, "seed": 0}
@@ -143,12 +143,12 @@ def run_propensity(cells: Cells, name: str, train: MultilabelData, test: Multila
 
 
 def show_propensity(name: str, done: dict[str, Any]) -> None:
-    """PSP@k over P@k, since the networks differ a little in P@k."""
+    """Show PSP@k divided by P@k, since the networks differ a little in P@k."""
     cell, published = done[f"propensity/{name}"], PUBLISHED[name]["PL-Partition"]
     shares = {"published": np.array(published["PSP"]) / published["P"]}
     shares |= {reading: np.array(values) / cell["P"] for reading, values in cell["readings"].items()}
     rows = [[reading, *(f"{x:.3f}" for x in values)] for reading, values in shares.items()]
-    report(f"{short_name(name)}: PSP@k / P@k", ["reading", *(f"k = {k}" for k in PLACES)], rows, console)
+    report(f"{short_name(name)}: PSP@k / P@k", ["definition", *(f"k = {k}" for k in PLACES)], rows, console)
 
 
 def mean_and_error(cells: list[dict[str, Any]], metric: str) -> list[str]:
@@ -176,7 +176,7 @@ def show(done: dict[str, Any]) -> None:
         report(f"{short_name(name)}, test", ["", *(f"{m}@{k}" for m in ("P", "PSP") for k in PLACES)], rows, console)
         for kind in ("default/{}", "peers/{}/PLT", "peers/{}/BR"):
             if (key := kind.format(name)) in done:
-                console.print(f"{key}: {done[key]['fit']} s to fit")
+                console.print(f"{key}: fitted in {done[key]['fit']} s")
         if f"propensity/{name}" in done:
             show_propensity(name, done)
 

@@ -1,9 +1,9 @@
-"""Faults done to trainings and models on disk, many times: how many were survived.
+"""Inject faults into training runs and stored models, many times, and count how many they survive.
 
     python benchmarks/faults.py
 
-Prints the table, writes results/faults.json. The trials are those of tests/faults, with other seeds. A full disk needs
-`unshare`, to mount a small file system without being the superuser.
+Prints a table and writes results/faults.json. The trials are those of tests/faults with other seeds. The full-disk
+trial needs `unshare` to mount a small file system without root privileges.
 """
 
 import json

@@ -1,21 +1,21 @@
-"""Label ranking: from features to a ranking of a fixed set of labels, with ties in training and in truth.
+"""Label ranking: predict a ranking of a fixed set of labels from features, with ties in training and test rankings.
 
     python benchmarks/label_ranking.py
 
-Five data sets of scikit-lr, five folds. ExtremeClassifier, linear and with a hidden layer of 256, under the exact
-likelihood of ties, ListMLE with ties broken at random, and the lower bound; beside k-nearest neighbours (the mean rank
-of each label) and a ridge regression for each label's rank.
+Uses five data sets of scikit-lr and five folds. ExtremeClassifier, linear and with a hidden layer of 256, is trained
+with the exact likelihood of ties, ListMLE with ties broken at random, and the lower bound. The competitors are
+k-nearest neighbours (mean rank of each label) and one ridge regression per label on its rank.
 
-Most of the truth is ties: often one label stands above all others. So predictions need ties too, and scores must be
-cut into tiers. Two ways, of which each system gets the one with the higher tau-x on a fifth of the training rows, which
-it was not fitted to (the number of neighbours, from 5, 10, 20, is chosen there as well):
+The true rankings consist mostly of ties: often one label stands above all others. Predictions therefore need ties too,
+so scores must be cut into tiers. There are two ways. Each system uses the one with the higher tau-x on a held-out fifth
+of the training rows, which also selects the number of neighbours from 5, 10 and 20:
 
-gap    neighbours in the order of the scores are tied where they are closer than a gap, chosen there too
-sizes  the sizes of tiers are those of training rows for which (share of rows) x P(tiers | scores) is largest, P being
-       the exact likelihood: the rule for a Plackett-Luce model of which only tiers of random sizes are seen
+gap    labels adjacent in score order are tied if they are closer than a gap, which is chosen on the same rows
+sizes  of the tier sizes in the training rows, take those that maximise (share of rows) x P(tiers | scores), where P is
+       the exact likelihood: the optimal rule for a Plackett-Luce model observed through tiers of random sizes
 
-tau-x is Emond and Mason's extension of Kendall's tau to ties; paired tests over rows. The data are looked for under
-$PLACKETT_DATA or ../shared/data. Prints tables, writes results/label_ranking.json.
+tau-x is Emond and Mason's extension of Kendall's tau to ties; paired tests are over rows. The data must be under
+$PLACKETT_DATA or ../shared/data. Prints tables and writes results/label_ranking.json.
 """
 
 import os
@@ -46,7 +46,7 @@ Predict = Callable[[np.ndarray], np.ndarray]
 
 
 def load(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Features, and grades of labels: the higher the better."""
+    """Return features and the grades of labels, higher is better."""
     folder = Path(os.environ.get("PLACKETT_DATA", Path(__file__).parents[2] / "shared" / "data")) / "label-ranking"
     table = pd.read_csv(folder / f"{name}.csv.xz")
     features = [column for column in table.columns if column.startswith("A")]
@@ -57,7 +57,7 @@ def network(objective: str, hidden: tuple[int, ...]) -> Callable[[np.ndarray, np
     epochs = 10 if hidden else 20
 
     def fit(X: np.ndarray, grades: np.ndarray) -> Predict:
-        # As many steps for small data sets as for large ones.
+        # Take as many steps on small data sets as on large ones.
         options = COMMON | {"epochs": max(epochs, epochs * 2000 // len(X))}
         return ExtremeClassifier(objective, hidden_sizes=hidden, **options).fit(X, grades).predict
 
@@ -76,7 +76,7 @@ def regressions(X: np.ndarray, grades: np.ndarray) -> Predict:
 
 
 Fit = Callable[[np.ndarray, np.ndarray], Predict]
-SYSTEMS: dict[str, list[Fit]] = {  # where there are several, the better one on the held-out rows
+SYSTEMS: dict[str, list[Fit]] = {  # of several candidates, the best on the held-out rows is used
     "partition, neural": [network("partition", (256,))],
     "listmle, neural": [network("listmle", (256,))],
     "lower bound, neural": [network("lower_bound", (256,))],
@@ -89,7 +89,7 @@ SYSTEMS: dict[str, list[Fit]] = {  # where there are several, the better one on 
 
 
 def with_ties(scores: np.ndarray, gap: float) -> np.ndarray:
-    """Grades by which neighbours in the order of the scores are tied where they are closer than `gap`."""
+    """Return grades in which labels adjacent in score order are tied if they are closer than `gap`."""
     order = np.argsort(-scores, axis=1, kind="stable")
     descending = np.take_along_axis(scores, order, 1)
     tier = np.cumsum(-np.diff(descending, axis=1, prepend=descending[:, :1]) > gap, axis=1)
@@ -112,7 +112,7 @@ def cut_by_gap(scores: np.ndarray, truth: np.ndarray) -> Cut:
 
 
 def cut_by_sizes(grades: np.ndarray) -> Cut:
-    """By the sizes of tiers of these rows, the 50 most frequent of them."""
+    """Cut by the 50 most frequent combinations of tier sizes in these rows."""
     places = -np.sort(-grades, axis=1)
     tiers = np.cumsum(np.diff(places, axis=1, prepend=places[:, :1]) != 0, axis=1)
     kinds, counts = np.unique(tiers, axis=0, return_counts=True)
@@ -134,7 +134,7 @@ def cut_by_sizes(grades: np.ndarray) -> Cut:
 
 
 def values_of(name: str) -> dict[str, np.ndarray]:
-    """tau-x of every row, scored when it was in the test fold."""
+    """Return the tau-x of every row, computed when the row was in the test fold."""
     X, grades = load(name)
     found = {system: np.empty(len(X)) for system in SYSTEMS}
     for number, (rest, test) in enumerate(KFold(5, shuffle=True, random_state=0).split(X)):
@@ -155,7 +155,7 @@ def values_of(name: str) -> dict[str, np.ndarray]:
 
 if __name__ == "__main__":
     results: dict[str, dict[str, dict[str, float]]] = {}
-    for data_set in track(DATA_SETS, "Five folds of each", console=console):
+    for data_set in track(DATA_SETS, "Five folds per data set", console=console):
         values = values_of(data_set)
         pairs = {pair.first: pair for pair in metrics.compare(values, baseline="partition, neural", correction="holm")}
         results[data_set] = {
@@ -174,7 +174,7 @@ if __name__ == "__main__":
             row.append(f"{cell['tau-x']:.3f}{mark}")
         rows.append([*row, f"{np.mean([results[d][system]['tau-x'] for d in DATA_SETS]):.3f}"])
     report("tau-x, five folds", ["", *DATA_SETS, "mean"], rows, console)
-    console.print("* differs from partition, neural: paired t-test over rows, Holm, 5 %")
+    console.print("* differs from partition, neural (paired t-test over rows, p < 0.05, Holm)")
     for systems in results.values():
         for cell in systems.values():
             cell["p"] = None if np.isnan(cell["p"]) else cell["p"]  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""How fast the exact likelihood is: against the paper's midpoint rule, log-softmax, growing a tree, and size itself.
+"""Speed of the exact likelihood, compared with the paper's midpoint rule, log-softmax and a tree, and its scaling.
 
     python benchmarks/likelihood.py
 
@@ -16,14 +16,14 @@ from measure import exponent, report, save
 from rich.console import Console
 
 import plackett
-from plackett.likelihood.sparse import sparse_partition_log_likelihood
-from plackett.timing import PeakMemory, interleaved
+from plackett.experiments.timing import PeakMemory, interleaved
+from plackett.likelihood.sparse_rows import sparse_partition_log_likelihood
 
 console = Console()
 
 
 def midpoint_batch(w: torch.Tensor, tiers: list[slice], intervals: int, shift: float) -> torch.Tensor:
-    """The paper's rule vectorised over a batch of lists whose tiers lie at the same places (equations 15 and 19)."""
+    """Apply the paper's rule to a batch of lists whose tiers lie at the same places (equations 15 and 19)."""
     log_v = torch.log((torch.arange(intervals, dtype=w.dtype) + 0.5) / intervals)
     total = w.new_zeros(len(w))
     for tier in tiers:
@@ -35,16 +35,16 @@ def midpoint_batch(w: torch.Tensor, tiers: list[slice], intervals: int, shift: f
 
 
 def paper_simulation() -> dict[str, Any]:
-    """20 lists of 1,000 items, three tiers of 167: value and gradient, against the midpoint rule with T = 10,000.
+    """Time value and gradient of 20 lists of 1,000 items, three tiers of 167, and the midpoint rule with T = 10,000.
 
-    The rule gets the shift c of a grid at which it is most accurate, and its gradient from autograd, tier by tier and
-    two lists at a time, or its table of items x intervals would not fit into memory.
+    The midpoint rule uses its most accurate shift c from a grid. Its gradient comes from autograd, one tier and two
+    lists at a time, because its table of items x intervals would not fit into memory otherwise.
     """
     rng = np.random.default_rng(0)
     labels = np.repeat([3.0, 2.0, 1.0, 0.0], [167, 167, 167, 499])
     utilities = rng.uniform(0.0, math.log(1000), 1000)
     order = np.argsort(-(utilities + rng.gumbel(size=(20, 1000))), axis=1)
-    sorted_scores = utilities[order] - np.log(np.exp(utilities).sum())  # log-worths that sum to one, as in the paper
+    sorted_scores = utilities[order] - np.log(np.exp(utilities).sum())  # worths sum to one, as in the paper
     scores, target = torch.tensor(sorted_scores), torch.tensor(np.broadcast_to(labels, (20, 1000)).copy())
     tiers = [slice(0, 167), slice(167, 334), slice(334, 501)]
 
@@ -81,7 +81,7 @@ def paper_simulation() -> dict[str, Any]:
 
     best_shift = min((1.0, 2.0, 3.0, 4.0, 5.0, 6.0), key=error_with)
     seconds = interleaved({"midpoint": lambda: midpoint(best_shift), "exact": exact}, repeats=3)
-    many = interleaved({"exact": exact}, repeats=50)  # too short for three repeats
+    many = interleaved({"exact": exact}, repeats=50)  # three repeats are too few for such a short call
     seconds["exact"] = many["exact"]
     midpoint_error = errors(*midpoint(best_shift))
     exact_error = errors(plackett.partition_log_likelihood(scores, target), exact())
@@ -95,7 +95,7 @@ def paper_simulation() -> dict[str, Any]:
 
 
 def sparse_positives(rows: int, columns: int, positives: int) -> dict[str, Any]:
-    """Forward and backward of few positives among many columns, against log-softmax of the same scores."""
+    """Time forward and backward for few positives among many columns, and log-softmax of the same scores."""
     rng = np.random.default_rng(1)
     indices = np.concatenate([rng.choice(columns, positives, replace=False) for _ in range(rows)])
     offsets = np.arange(rows + 1) * positives
@@ -115,7 +115,7 @@ def sparse_positives(rows: int, columns: int, positives: int) -> dict[str, Any]:
 
 
 def growing_a_tree(documents: int) -> dict[str, Any]:
-    """Value, gradient and curvature of lists of 120 with five grades, against one 31-leaf tree on 136 features."""
+    """Time value, gradient and curvature for lists of 120 with five grades, and a 31-leaf tree on 136 features."""
     import lightgbm
 
     rng = np.random.default_rng(3)
@@ -147,7 +147,7 @@ def growing_a_tree(documents: int) -> dict[str, Any]:
 
 
 def growth_with_list_length() -> dict[str, Any]:
-    """One list in ten tiers of equal size, from a thousand to a million items."""
+    """Time one list in ten tiers of equal size, from a thousand to a million items."""
     rng = np.random.default_rng(4)
     sizes = [10**3, 10**4, 10**5, 10**6]
     seconds = []
@@ -158,7 +158,7 @@ def growth_with_list_length() -> dict[str, Any]:
 
 
 def growth_with_tier_size() -> dict[str, Any]:
-    """One tier of 10 to 100,000 items above as many others."""
+    """Time one tier of 10 to 100,000 items above as many others."""
     rng = np.random.default_rng(5)
     sizes = [10, 10**2, 10**3, 10**4, 10**5]
     seconds = []
@@ -169,7 +169,7 @@ def growth_with_tier_size() -> dict[str, Any]:
 
 
 def memory_of(n: int) -> int:
-    """Bytes that forward and backward of one list in ten tiers add at their highest, after a first call."""
+    """Return the peak bytes that forward and backward of one list in ten tiers add, after a first call."""
     for size in (100, n):
         labels = torch.arange(size) // (size // 10)
         scores = torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(6), requires_grad=True)
@@ -179,7 +179,7 @@ def memory_of(n: int) -> int:
 
 
 def memory() -> dict[str, Any]:
-    """Peak memory against the number of items, each in a fresh process, which has no freed memory to use again."""
+    """Measure peak memory by number of items, each in a fresh process, which has no freed memory to reuse."""
     sizes = [10**6, 2 * 10**6, 4 * 10**6]
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as fresh:
         added = list(fresh.map(memory_of, sizes))
@@ -195,7 +195,7 @@ def main() -> None:
     r = results["paper_simulation"] = paper_simulation()
     report(
         "Value and gradient, 20 lists of 1,000 items, three tiers of 167",
-        ["rule", "seconds", "error of value", "error of gradient"],
+        ["rule", "seconds", "error of the value", "error of the gradient"],
         [
             [f"midpoint, T = 10,000, c = {r['best_shift']:g}", f"{r['seconds']['midpoint']:.4f}",
              *(f"{e:.1e}" for e in r["midpoint_error"])],
@@ -208,7 +208,7 @@ def main() -> None:
     results["sparse"] = [{"shape": shape, **sparse_positives(*shape)} for shape in shapes]
     report(
         "Few positives among many columns, forward and backward, float32",
-        ["rows x columns, positives", "exact partition, s", "log-softmax, s", "ratio"],
+        ["rows x columns, positives", "exact partition (s)", "log-softmax (s)", "ratio"],
         [
             [f"{s['shape'][0]} x {s['shape'][1]:,}, {s['shape'][2]}", f"{s['seconds']['partition']:.4f}",
              f"{s['seconds']['log_softmax']:.4f}", f"{s['ratio']:.2f}"]
@@ -219,7 +219,7 @@ def main() -> None:
     r = results["tree"] = growing_a_tree(2_000_000)
     report(
         f"{r['documents']:,} documents in lists of 120, five grades: value, gradient and curvature",
-        ["", "seconds", "of a tree"],
+        ["", "seconds", "relative to a tree"],
         [[name, f"{s:.3f}", f"{s / r['seconds']['tree']:.2f}"] for name, s in r["seconds"].items()],
         console,
     )
@@ -230,14 +230,14 @@ def main() -> None:
         r = results[name] = run()
         report(
             f"{title}: time grows with exponent {r['exponent']:.2f}",
-            ["items", "seconds", "ns an item"],
+            ["items", "seconds", "ns per item"],
             [[f"{n:,}", f"{s:.6f}", f"{s / n * 1e9:.0f}"] for n, s in zip(r["sizes"], r["seconds"], strict=True)],
             console,
         )
     r = results["memory"] = memory()
     report(
         f"Peak memory added by forward and backward: grows with exponent {r['exponent']:.2f}",
-        ["items", "MB", "bytes an item"],
+        ["items", "MB", "bytes per item"],
         [[f"{n:,}", f"{b / 1e6:.0f}", f"{b / n:.0f}"] for n, b in zip(r["sizes"], r["bytes"], strict=True)],
         console,
     )

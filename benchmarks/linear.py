@@ -1,11 +1,12 @@
-"""Linear rankers: how fast and, on LETOR MQ2008, how good.
+"""Speed of linear rankers, and their quality on LETOR MQ2008.
 
     python benchmarks/linear.py
 
-First a sweep of coordinate ascent against the same in plain NumPy, fits of the exact likelihood, and the coverage of
-its intervals. Then l-ListMLE, the exact likelihood, coordinate ascent and RankSVM over the five folds of MQ2008, whose
-parts are looked for under $PLACKETT_DATA or ../shared/data. Prints tables and paired tests over queries; writes
-results/linear.json. (Growing numbers of features: `plackett reproduce plrank-figure-2`.)
+The first part times a sweep of coordinate ascent and the same search in plain NumPy, times fits of the exact
+likelihood, and measures the coverage of its intervals. The second part compares l-ListMLE, the exact likelihood,
+coordinate ascent and RankSVM over the five folds of MQ2008, which must be under $PLACKETT_DATA or ../shared/data.
+Prints tables and paired tests over queries, and writes results/linear.json. `plackett reproduce plrank-figure-2` varies
+the number of features.
 """
 
 import os
@@ -28,8 +29,8 @@ import plackett
 from plackett import CoordinateAscentRanker, LinearRanker, metrics
 from plackett.data import RankingData, letor_folds, load_letor, make_graded_lists, make_tiered_lists
 from plackett.data.splits import Fold
-from plackett.linear.coordinate_ascent import best_weight, place_metric
-from plackett.timing import interleaved
+from plackett.experiments.timing import interleaved
+from plackett.linear.line_search import best_weight, place_metric
 
 console = Console()
 
@@ -38,7 +39,7 @@ console = Console()
 
 
 def numpy_best_weight(rest: Any, feature: Any, labels: Any, offsets: Any, k: int) -> tuple[float, float]:
-    """The best weight by NDCG@k and its value: for each list all crossings, and NDCG between any two of them."""
+    """Return the weight with the best NDCG@k and its value: find all crossings in each list, and NDCG between them."""
     at, change, base = [], [], 0.0
     discounts = 1.0 / np.log2(np.arange(2.0, k + 2.0))
     for first, last in pairwise(offsets):
@@ -68,7 +69,7 @@ def numpy_best_weight(rest: Any, feature: Any, labels: Any, offsets: Any, k: int
 
 
 def sweep(data: RankingData, search: Callable[[Any, Any, float], float]) -> np.ndarray:
-    """The weights after one sweep over all features; `search(rest, feature, weight)` gives the best weight."""
+    """Return the weights after one sweep over all features; `search(rest, feature, weight)` finds the best weight."""
     weights = np.ones(data.X.shape[1])
     scores = data.X @ weights
     for f in range(len(weights)):
@@ -95,7 +96,7 @@ def coordinate_ascent_speed() -> dict[str, Any]:
                 return now  # constant in each list
             return numpy_best_weight(rest, feature, data.y, data.offsets, 10)[0]
 
-        # From the same point both must find the same maximum of the first feature.
+        # From the same starting point, both must find the same maximum along the first feature.
         rest = data.X[:, 1:] @ np.ones(6)
         values = [
             metrics.ndcg(rest + search(rest, data.X[:, 0], 1.0) * data.X[:, 0], data.y, k=10, offsets=data.offsets)
@@ -106,7 +107,12 @@ def coordinate_ascent_speed() -> dict[str, Any]:
         sides = {"plackett": lambda d=data, s=ours: sweep(d, s), "NumPy": lambda d=data, s=numpy: sweep(d, s)}
         results[f"{name}: {len(data)} of about {length} items"] = interleaved(sides, 3)
     rows = [[n, f"{s['plackett'] * 1e3:.1f}", f"{s['NumPy'] * 1e3:.0f}", _times(s)] for n, s in results.items()]
-    report("A sweep of coordinate ascent over 7 features, NDCG@10", ["", "ms", "NumPy, ms", "times"], rows, console)
+    report(
+        "A sweep of coordinate ascent over 7 features, NDCG@10",
+        ["", "ms", "NumPy (ms)", "NumPy / plackett"],
+        rows,
+        console,
+    )
     return results
 
 
@@ -123,13 +129,13 @@ def fitting_speed() -> dict[str, Any]:
         results[name] = {"seconds": time.perf_counter() - start, "iterations": model.n_iter_, "loss": model.loss_}
         results[name]["gradient"] = model.gradient_norm_
     rows = [[n, f"{r['seconds']:.1f}", str(r["iterations"]), f"{r['gradient']:.0e}"] for n, r in results.items()]
-    title = f"The exact likelihood with standard errors, {len(data.y):,} rows x 136 features"
+    title = f"Fit of the exact likelihood with standard errors, {len(data.y):,} rows x 136 features"
     report(title, ["", "seconds", "iterations", "largest gradient"], rows, console)
     return results
 
 
 def coverage(replications: int = 1000) -> dict[str, float]:
-    """How often 95% intervals hold the truth, by the exact likelihood and others, on lists with tiers of 1, 2 and 4."""
+    """Measure how often 95% intervals contain the truth, for the exact likelihood and others; tiers of 1, 2 and 4."""
     truth = np.array([1.0, -0.5])
     hits: dict[str, list[Any]] = {name: [] for name in ("partition", "efron", "breslow", "listmle")}
     for seed in track(range(replications), "coverage", console=console):
@@ -162,7 +168,7 @@ def ndcg10(predict: Callable[[Any], np.ndarray], data: RankingData) -> float:
 
 
 def tuned(make: Callable[[float], Any]) -> Fit:
-    """The penalty that is best on the validation lists."""
+    """Select the penalty that is best on the validation lists."""
 
     def fit(train: RankingData, validation: RankingData) -> Callable[[Any], np.ndarray]:
         models = [make(strength).fit(train) for strength in STRENGTHS]
@@ -186,8 +192,8 @@ class RankSVM:
         self.scale = data.X.std(axis=0)
         self.scale[self.scale == 0.0] = 1.0
         differences = (data.X[better] - data.X[worse]) / self.scale
-        sign = np.where(np.arange(len(differences)) % 2, 1.0, -1.0)  # two classes, as it needs
-        # A penalty on a sum over pairs, of which there are some hundreds a list: the mean over them makes the grid fit.
+        sign = np.where(np.arange(len(differences)) % 2, 1.0, -1.0)  # the classifier needs two classes
+        # The loss sums over pairs, some hundreds per list. Their mean puts the penalty on the scale of the grid.
         svm = LinearSVC(C=100.0 / (self.strength * len(differences)), fit_intercept=False, dual=False)
         self.weights = svm.fit(differences * sign[:, None], sign).coef_[0] / self.scale
         return self
@@ -246,7 +252,7 @@ def mq2008() -> dict[str, Any]:
         cells = [f"{np.nanmean(of_lists[m]):.4f}{'*' if p_values[m].get(name, 1.0) < 0.05 else ''}" for m in JUDGED]
         rows.append([name, *cells, f"{seconds[name]:.1f}"])
     title = "MQ2008, five folds; * differs from partition (paired t-test over queries, p < 0.05, Holm)"
-    report(title, ["", *JUDGED, "seconds a fold"], rows, console)
+    report(title, ["", *JUDGED, "seconds per fold"], rows, console)
     return {
         "means": {n: {m: float(np.nanmean(v)) for m, v in of.items()} for n, of in pooled.items()},
         "seconds a fold": seconds,

@@ -1,8 +1,8 @@
-"""Time and memory of every loss, against list length, against rax, and of the fused output layer.
+"""Time and memory of every loss by list length, compared with rax, and of the fused output layer.
 
     python benchmarks/losses.py
 
-Prints tables, writes results/losses.json and results/losses.png. All sides run in this process, in turns, with the same
+Prints tables and writes results/losses.json and results/losses.png. All sides take turns in this process with the same
 number of threads; memory is measured in fresh processes.
 """
 
@@ -20,7 +20,7 @@ from rich.console import Console
 
 import plackett
 from plackett import losses
-from plackett.timing import PeakMemory, interleaved
+from plackett.experiments.timing import PeakMemory, interleaved
 
 console = Console()
 LENGTHS = (10**2, 10**3, 10**4, 10**5)
@@ -29,7 +29,7 @@ BATCH = 20
 
 
 def paper_lists(length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The set-up of figure 2 of Ma et al. (2021): 20 lists in four tiers, at most 500 items in the upper three."""
+    """Generate lists as in figure 2 of Ma et al. (2021): 20 lists, four tiers, at most 500 items in the upper three."""
     rng = np.random.default_rng(length)
     upper = min(500, length // 2)
     labels = np.zeros((BATCH, length))
@@ -40,9 +40,9 @@ def paper_lists(length: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def step(name: str, scores: torch.Tensor, labels: torch.Tensor) -> None:
-    """Forward and backward of one loss."""
+    """Run forward and backward of one loss."""
     options: dict[str, Any] = {}
-    if name == "topk":  # the oracle knows the order: break the ties for it
+    if name == "topk":  # the oracle knows the order, so break its ties
         labels = labels + torch.arange(labels.numel(), dtype=torch.float64).reshape(labels.shape) / (2 * labels.numel())
     if losses.LOSSES[name].random:
         options["generator"] = torch.Generator().manual_seed(0)
@@ -51,7 +51,7 @@ def step(name: str, scores: torch.Tensor, labels: torch.Tensor) -> None:
 
 
 def memory_of(arguments: tuple[str, int]) -> int:
-    """Bytes that one step adds at its highest, after a first small one."""
+    """Return the peak bytes that one step adds, after a small first step."""
     name, length = arguments
     for n in (100, length):
         problem = paper_lists(n)
@@ -76,7 +76,7 @@ def against_length() -> dict[str, Any]:
 
 
 def pairwise() -> dict[str, Any]:
-    """The losses over pairs beside the exact likelihood: 20 lists of 100,000 items, and growth with the length."""
+    """Compare pairwise losses with the exact likelihood on 20 lists of 100,000 items, and by list length."""
     names = ("partition", "ranknet", "ranksvm")
     problem = paper_lists(10**5)
     seconds = interleaved({name: lambda n=name: step(n, *problem) for name in names}, 9)
@@ -109,18 +109,18 @@ def plot(result: dict[str, Any], path: Path) -> None:
         axes[0].plot(result["lengths"], result["seconds"][name], label=name, markersize=4, **style)
         axes[1].plot(result["lengths"], np.array(result["bytes"][name]) / 1e6, markersize=4, **style)
     for axis, title, unit in zip(
-        axes, ("Time of a step", "Peak memory added by a step"), ("seconds", "MB"), strict=True
+        axes, ("Time per step", "Peak memory added by a step"), ("seconds", "MB"), strict=True
     ):
-        axis.set(xscale="log", yscale="log", xlabel="items in a list (20 lists)", ylabel=unit, title=title)
+        axis.set(xscale="log", yscale="log", xlabel="items per list (20 lists)", ylabel=unit, title=title)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[1].set_ylim(bottom=0.1)  # less is a page or two, or nothing
+    axes[1].set_ylim(bottom=0.1)  # smaller values are a page or two at most
     figure.legend(loc="outside lower center", ncols=6, frameon=False)
     figure.savefig(path, dpi=150)
 
 
 def against_rax() -> dict[str, Any]:
-    """Value and gradient at list size 200, batch 256, float32, rax jitted."""
+    """Time value and gradient of 256 lists of 200 items in float32; rax is jitted."""
     os.environ.setdefault(
         "XLA_FLAGS", f"--xla_cpu_multi_thread_eigen=true intra_op_parallelism_threads={torch.get_num_threads()}"
     )
@@ -182,17 +182,17 @@ def output_layer_step(kind: str, problem: tuple[Any, ...]) -> None:
 
 
 def output_layer_memory(kind: str) -> int:
-    """Bytes beyond the parameters and their gradients, in a fresh process."""
+    """Return the bytes added beyond parameters and their gradients; must run in a fresh process."""
     problem = _output_layer()
     _, weight, bias, *_ = problem
-    weight.grad, bias.grad = torch.zeros_like(weight), torch.zeros_like(bias)  # gradients exist beforehand
+    weight.grad, bias.grad = torch.zeros_like(weight), torch.zeros_like(bias)  # allocate gradients before measuring
     weight.grad.add_(0.0)
     added = 0
     for _ in range(3):
         with PeakMemory() as peak:
             output_layer_step(kind, problem)
         added = max(added, peak.added)
-    # Either way autograd makes the gradient of the weight anew before adding it to what is there.
+    # In both cases autograd creates a new gradient of the weight before adding it to the existing one.
     return added - 4 * COLUMNS * (FEATURES + 1)
 
 
@@ -215,8 +215,8 @@ def main() -> None:
     results: dict[str, Any] = {"threads": torch.get_num_threads()}
     r = results["rax"] = against_rax()
     report(
-        "Value and gradient of 256 lists of 200 items, float32, against rax (jitted)",
-        ["loss", "plackett, ms", "rax, ms", "ratio"],
+        "Value and gradient of 256 lists of 200 items, float32, compared with rax (jitted)",
+        ["loss", "plackett (ms)", "rax (ms)", "ratio"],
         [[n, f"{x['plackett'] * 1e3:.2f}", f"{x['rax'] * 1e3:.2f}", f"{x['ratio']:.2f}"] for n, x in r.items()],
         console,
     )
@@ -233,7 +233,7 @@ def main() -> None:
     )  # fmt: skip
     r = results["pairwise"] = pairwise()
     report(
-        "Losses over pairs: forward and backward of 20 lists of 100,000 items, and growth of the time",
+        "Pairwise losses: forward and backward of 20 lists of 100,000 items, and growth of the time",
         ["loss", "seconds", "ratio to partition", *(f"N = {n:,}" for n in PAIRWISE_LENGTHS), "exponent"],
         [
             [name, f"{r['seconds'][name]:.4f}", f"{r['ratio'][name]:.2f}", *(f"{s:.4f}" for s in r["growth"][name]),
@@ -244,13 +244,13 @@ def main() -> None:
     )  # fmt: skip
     r = results["length"] = against_length()
     report(
-        "Seconds of a step, 20 lists of N items in four tiers, at most 500 items in the upper three",
+        "Seconds per step, 20 lists of N items in four tiers, at most 500 items in the upper three",
         ["loss", *(f"N = {n:,}" for n in LENGTHS)],
         [[name, *(f"{s:.4f}" for s in row)] for name, row in r["seconds"].items()],
         console,
     )
     report(
-        "Peak memory added, MB",
+        "Peak memory added (MB)",
         ["loss", *(f"N = {n:,}" for n in LENGTHS)],
         [[name, *(f"{b / 1e6:.1f}" for b in row)] for name, row in r["bytes"].items()],
         console,

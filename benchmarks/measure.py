@@ -1,4 +1,4 @@
-"""What benchmarks share: tables and JSON of results; `plackett.timing` measures."""
+"""Tables and JSON files for all benchmarks; `plackett.experiments.timing` does the measuring."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from rich.table import Table
 
 
 def exponent(sizes: list[int], seconds: list[float]) -> float:
-    """The slope of log time against log size, by least squares."""
+    """Return the slope of log time over log size, by least squares."""
     import numpy as np
 
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
@@ -27,11 +27,11 @@ def report(title: str, columns: list[str], rows: list[list[str]], console: Conso
 
 
 def save(results: Mapping[str, Any], name: str, console: Console) -> None:
-    """Write the results as JSON beside the benchmarks' other results."""
-    from plackett.environment import versions
+    """Write the results as JSON to benchmarks/results."""
+    from plackett.report.versions import today, versions
 
     folder = Path(__file__).parent / "results"
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.json"
-    path.write_text(json.dumps({"versions": versions(), **results}, indent=1) + "\n")
+    path.write_text(json.dumps({"date": today(), "versions": versions(), **results}, indent=1) + "\n")
     console.print(f"JSON in {path.relative_to(Path(__file__).parents[1])}")

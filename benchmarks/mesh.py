@@ -1,14 +1,16 @@
-"""What several processes cost and save in extreme classification, and a model of many of them.
+"""Costs and savings of several processes in extreme classification, and a model for many processes.
 
     python benchmarks/mesh.py
 
-measured   generated data of Wiki10-31K shape: seconds a step, CPU and in messages, bytes sent, and memory, for one
-           process and for two, over the data and over the labels; each has one thread, and one process two threads too
-constants  of this machine: seconds a multiplication, a parameter of Adam, an entry and a feature of the first layer;
-           latency and seconds a byte of gloo between two processes
-model      the same step for up to 256 processes and 10^8 labels: seconds, bytes, memory, and where it stops paying
+measured   generated data shaped like Wiki10-31K: seconds per step (in total, CPU, in messages), bytes sent and memory,
+           for one process and for two, split over the data or over the labels; each process has one thread, and one
+           process is also run with two threads
+constants  of this machine: seconds per multiplication, per Adam parameter, per entry and per feature of the first
+           layer; latency and seconds per byte of gloo between two processes
+model      the same step for up to 256 processes and 10^8 labels: seconds, bytes, memory, and the point where more
+           processes stop paying
 
-Prints tables, writes results/mesh.json and results/mesh.png.
+Prints tables and writes results/mesh.json and results/mesh.png.
 """
 
 import itertools
@@ -37,14 +39,14 @@ SIDES = {
     "two, data": (2, 1, 1),
     "two, labels": (2, 2, 1),
 }
-"""Processes, shards of the labels, threads of each."""
+"""Processes, label shards, and threads per process."""
 
 
-# In processes of their own
+# Code that runs in separate processes
 
 
 class Messages:
-    """Seconds in torch.distributed's collectives, and the bytes that this process gives them."""
+    """Counts the seconds spent in torch.distributed's collectives and the bytes that this process passes to them."""
 
     def __init__(self) -> None:
         from torch import distributed
@@ -66,11 +68,11 @@ class Messages:
 
 
 def fit(folder: str, shards: int) -> dict[str, float]:
-    """Steps of a training."""
+    """Train for a number of steps and measure one step."""
     from scipy.sparse import load_npz
 
     from plackett import ExtremeClassifier
-    from plackett.training import joined
+    from plackett.distributed import join_process_group
 
     X, Y = (load_npz(Path(folder) / f"{name}.npz") for name in "XY")
 
@@ -91,23 +93,23 @@ def fit(folder: str, shards: int) -> dict[str, float]:
         names = "busy", "in messages", "MB", "messages"
         return {"seconds": seconds} | {name: b - a for name, a, b in zip(names, before, after, strict=True)}
 
-    with joined():
-        run(FEW * BATCH)  # compiled kernels are loaded
+    with join_process_group():
+        run(FEW * BATCH)  # load compiled kernels
         few, all_steps = counted(FEW), counted(STEPS)
-    a_step = {name: (all_steps[name] - few[name]) / (STEPS - FEW) for name in few}  # without what begins a training
+    a_step = {name: (all_steps[name] - few[name]) / (STEPS - FEW) for name in few}  # excludes the start of training
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return {**a_step, "MB": a_step["MB"] / 1e6, "peak GiB": peak}
 
 
 def link() -> dict[str, float]:
-    """An all-reduce of 8 bytes and of 64 MB between two processes."""
+    """Time an all-reduce of 8 bytes and one of 64 MB between two processes."""
     import torch
     from torch import distributed
 
-    from plackett.training import joined
+    from plackett.distributed import join_process_group
 
     found = {}
-    with joined():
+    with join_process_group():
         for name, numbers, times in (("small", 1, 300), ("large", 1 << 23, 5)):
             message, seconds = torch.zeros(numbers, dtype=torch.float64), []
             for _ in range(times):
@@ -120,7 +122,7 @@ def link() -> dict[str, float]:
 
 
 def together(count: int, threads: int, *arguments: Any) -> list[Any]:
-    """What processes that run this file print."""
+    """Run this file in `count` processes; return what they print."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -137,11 +139,11 @@ def together(count: int, threads: int, *arguments: Any) -> list[Any]:
     return [json.loads(process.communicate()[0]) for process in running]
 
 
-# What is measured
+# Measurements
 
 
 def measure() -> dict[str, dict[str, float]]:
-    """Medians over turns; of several processes the mean."""
+    """Return medians over turns, averaged over processes."""
     from scipy.sparse import save_npz
 
     from plackett.data import make_multilabel_like
@@ -161,18 +163,18 @@ def measure() -> dict[str, dict[str, float]]:
     }
     digits = {"seconds": 3, "busy": 3, "in messages": 3, "MB": 2, "messages": 1, "peak GiB": 2}
     rows = [[side, *(f"{x[key]:.{places}f}" for key, places in digits.items())] for side, x in found.items()]
-    columns = ["", "s a step", "CPU s", "in messages", "MB a step", "messages", "peak GiB a process"]
+    columns = ["", "s per step", "CPU s", "s in messages", "MB per step", "messages", "peak GiB per process"]
     report(f"Wiki10-31K shape, {STEPS} steps of {BATCH} rows, {HIDDEN} hidden units", columns, rows, console)
     return found
 
 
 def constants() -> dict[str, float]:
-    """Of one thread, and of a link between two processes, each at its best: others may use the machine."""
+    """Measure one thread and the link between two processes; take the best of each, as the machine may be shared."""
     import torch
     from scipy.sparse import csr_array
 
     from plackett.losses import linear_partition_loss
-    from plackett.networks.extreme import SparseLinear, SparseRows
+    from plackett.neural.extreme_network import SparseLinear, SparseRows
 
     torch.set_num_threads(1)
     labels, entries, features = 31_000, 600, 100_000
@@ -216,7 +218,7 @@ def constants() -> dict[str, float]:
     }
 
 
-# What follows for more of them
+# Model for more processes
 
 ROWS, POSITIVES, ENTRIES, FEATURES = 1024, 19, 600, 100_000
 WORKERS = [1, 2, 4, 8, 16, 32, 64, 128, 256]
@@ -224,17 +226,20 @@ LABELS = [30_938, 10**6, 10**7, 10**8]
 
 
 def touched_by(rows: float) -> float:
-    """How many features occur in so many rows."""
+    """Return the number of features that occur in this many rows."""
     return FEATURES * (1 - math.exp(-rows * ENTRIES / FEATURES))
 
 
 def step(c: dict[str, float], labels: int, data: int, shards: int, rows: int = ROWS) -> dict[str, float]:
-    """A step of a mesh of `data` x `shards` processes: rings, so n bytes over p take 2 (p - 1) latencies and
-    2 (p - 1) / p * n byte times; the sparse gradient of the first layer is gathered, (p - 1) times its bytes."""
+    """Model one step of a mesh of `data` x `shards` processes.
+
+    Collectives use rings, so n bytes over p processes take 2 (p - 1) latencies and 2 (p - 1) / p * n byte times. The
+    sparse gradient of the first layer is gathered, which sends (p - 1) times its bytes.
+    """
     own_rows, own_labels = rows / data, labels / shards
 
     def ring(size: float, count: int) -> tuple[float, float]:
-        """Seconds of an all-reduce and the bytes each process sends."""
+        """Return the seconds of an all-reduce and the bytes that each process sends."""
         sent = 2 * (count - 1) / count * size
         return 2 * (count - 1) * c["latency"] + sent * c["s a byte"], sent
 
@@ -246,7 +251,7 @@ def step(c: dict[str, float], labels: int, data: int, shards: int, rows: int = R
         4 * own_rows * own_labels * HIDDEN * c["s a multiplication"]
         + own_labels * HIDDEN * c["s a parameter"]
         + own_rows * ENTRIES * HIDDEN * c["s a number of an entry"]
-        + touched_by(rows) * HIDDEN * c["s a parameter of a feature"]  # those of all shares are gathered
+        + touched_by(rows) * HIDDEN * c["s a parameter of a feature"]  # every process gathers the features of all rows
     )
     waiting = sum(seconds for seconds, _ in messages)
     memory = 16 * own_labels * HIDDEN + 12 * FEATURES * HIDDEN + 16 * own_rows * HIDDEN + 2e8
@@ -259,7 +264,7 @@ def step(c: dict[str, float], labels: int, data: int, shards: int, rows: int = R
 
 
 def best(c: dict[str, float], labels: int, workers: int, largest: float) -> dict[str, float] | None:
-    """The fastest mesh that fits into so many GiB a process."""
+    """Return the fastest mesh that fits into `largest` GiB per process, or None."""
     shapes = [(workers // shards, shards) for shards in WORKERS if shards <= workers]
     found = [{"shards": shards, "data": data, **step(c, labels, data, shards)} for data, shards in shapes]
     return min((x for x in found if x["GiB"] <= largest), key=lambda x: x["seconds"], default=None)
@@ -293,19 +298,19 @@ def extrapolate(c: dict[str, float], links: dict[str, dict[str, float]], largest
             "labels",
             "processes",
             "data x labels",
-            "s a step",
+            "s per step",
             "waiting",
-            "MB a step",
+            "MB per step",
             "GiB",
             "speed-up",
             "pays until",
         ]
-        report(f"Model, {ROWS} rows a step; {name}", columns, rows, console)
+        report(f"Model, {ROWS} rows per step; {name}", columns, rows, console)
     return found
 
 
 def check(c: dict[str, float], measured: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Seconds that the model gives, over those measured."""
+    """Return the seconds predicted by the model divided by those measured."""
     meshes = {"one process": (1, 1), "two, data": (2, 1), "two, labels": (1, 2)}
     return {
         side: step(c, LABELS[0], *mesh, rows=BATCH)["seconds"] / measured[side]["seconds"]
@@ -327,11 +332,11 @@ def draw(measured: dict[str, dict[str, float]], model: dict[str, Any], path: Pat
     left.barh(
         names, [measured[name]["in messages"] for name in names], left=rest, color=colours[1], label="in messages"
     )
-    left.set(xlabel="seconds a step", title="Measured at the shape of Wiki10-31K")
+    left.set(xlabel="seconds per step", title="Measured, shape of Wiki10-31K")
     left.set_xlim(right=1.5 * max(measured[name]["seconds"] for name in names))  # room for the legend
     left.legend(loc="lower right")
     middle.barh(names, [measured[name]["peak GiB"] for name in names], color=colours[2])
-    middle.set(xlabel="peak memory of a process, GiB", title="Measured at the shape of Wiki10-31K")
+    middle.set(xlabel="peak memory per process (GiB)", title="Measured, shape of Wiki10-31K")
     for axis in (left, middle):
         axis.invert_yaxis()
     name = next(key for key in model if isinstance(model[key], dict))
@@ -345,10 +350,10 @@ def draw(measured: dict[str, dict[str, float]], model: dict[str, Any], path: Pat
             lower.plot([at], [known[at]["seconds"]], "o", color=colour, markersize=14, fillstyle="none")
     lower.set(
         xlabel="processes",
-        ylabel="seconds a step",
-        title="Model: the best mesh; in a ring: pays until here",
+        ylabel="seconds per step",
+        title="Model: best mesh; circle: last point that pays",
     )
-    right.set(xlabel="processes", ylabel="MB that a process sends in a step", title="Model: communication")
+    right.set(xlabel="processes", ylabel="MB sent per process and step", title="Model: communication")
     for axis in (lower, right):
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
@@ -365,7 +370,7 @@ def main() -> None:
     report("Constants", ["", "ns"], [[name, f"{value * 1e9:.4g}"] for name, value in c.items()], console)
     fit_of_model = check(c, measured)
     report(
-        "Seconds by the model / measured", list(fit_of_model), [[f"{x:.2f}" for x in fit_of_model.values()]], console
+        "Model seconds / measured seconds", list(fit_of_model), [[f"{x:.2f}" for x in fit_of_model.values()]], console
     )
     network = {"latency": 50e-6, "s a byte": 1 / 1.25e9}
     links = {"this machine's own link": {}, "assumed: 10 Gbit/s, 50 microseconds": network}

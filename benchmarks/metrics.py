@@ -1,9 +1,9 @@
-"""NDCG@10 against ranx and scikit-learn, PSP@5 against napkinXC.
+"""Speed of NDCG@10 compared with ranx and scikit-learn, and of PSP@5 compared with napkinXC.
 
     python benchmarks/metrics.py
 
-Prints tables and writes results/metrics.json. Every side starts from the form its library takes, holds the same data,
-and must return the same value.
+Prints tables and writes results/metrics.json. Every side gets the same data in its library's own format and must return
+the same value.
 """
 
 import math
@@ -20,7 +20,7 @@ from sklearn.metrics import ndcg_score
 
 import plackett
 from plackett import metrics
-from plackett.timing import interleaved
+from plackett.experiments.timing import interleaved
 
 console = Console()
 QUERIES, DOCUMENTS = 20_000, 120
@@ -31,13 +31,13 @@ def check(values: dict[str, float]) -> None:
     expected = values["plackett"]
     for name, value in values.items():
         if not math.isclose(value, expected, rel_tol=1e-9):
-            raise AssertionError(f"{name} gives {value}, plackett {expected}")
+            raise AssertionError(f"{name} returns {value}, plackett {expected}")
 
 
 def ndcg_at_10() -> dict[str, Any]:
     import ranx
 
-    warnings.filterwarnings("ignore", message="unsafe cast from uint64 to int64")  # in ranx, while it is compiled
+    warnings.filterwarnings("ignore", message="unsafe cast from uint64 to int64")  # ranx, during compilation
     rng = np.random.default_rng(0)
     scores = rng.standard_normal((QUERIES, DOCUMENTS))
     grades = rng.integers(0, 5, (QUERIES, DOCUMENTS)).astype(float)
@@ -53,12 +53,12 @@ def ndcg_at_10() -> dict[str, Any]:
         "scikit-learn": lambda: ndcg_score(gains, scores, k=10),
     }
     check({name: float(side()) for name, side in sides.items()})
-    seconds = interleaved(sides, 5, shortest_turn=0.5)  # as long as the slower sides take
+    seconds = interleaved(sides, 5, shortest_turn=0.5)  # as long as the slower sides need
     return {"seconds": seconds, "ranx_building": building, **_ratios(seconds)}
 
 
 def psp_at_5() -> dict[str, Any]:
-    """Rows of three labels on average, some with none; ten columns predicted in each, hits among them."""
+    """Use rows with three labels on average, some with none, and ten predicted columns each, some of them hits."""
     rng = np.random.default_rng(1)
     popularity = rng.permutation(LABELS)
     sizes = rng.poisson(3.0, ROWS)
@@ -99,17 +99,17 @@ def _ratios(seconds: dict[str, float]) -> dict[str, dict[str, float]]:
 
 def show(title: str, result: dict[str, Any]) -> None:
     rows = [[n, f"{s * 1e3:,.1f}", f"{result['times_plackett'][n]:,.1f}"] for n, s in result["seconds"].items()]
-    report(title, ["", "ms", "times plackett"], rows, console)
+    report(title, ["", "ms", "relative to plackett"], rows, console)
 
 
 def main() -> None:
     console.print(f"{plackett.get_num_threads()} threads\n")
     results: dict[str, Any] = {"threads": plackett.get_num_threads()}
     results["ndcg"] = ndcg_at_10()
-    show(f"NDCG@10 of {QUERIES:,} queries of {DOCUMENTS} documents", results["ndcg"])
+    show(f"NDCG@10 of {QUERIES:,} queries with {DOCUMENTS} documents each", results["ndcg"])
     console.print(f"ranx takes another {results['ndcg']['ranx_building']:.1f} s to build its Qrels and Run\n")
     results["psp"] = psp_at_5()
-    show(f"PSP@5 of {ROWS:,} rows x {LABELS:,} labels, {PREDICTED} columns predicted in each", results["psp"])
+    show(f"PSP@5 of {ROWS:,} rows x {LABELS:,} labels, {PREDICTED} predicted columns per row", results["psp"])
     save(results, "metrics", console)
 
 

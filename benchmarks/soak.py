@@ -1,10 +1,10 @@
-"""Many small fits in one process: does memory grow?
+"""Run many small fits in one process and check that memory does not grow.
 
     python benchmarks/soak.py                 10,000 fits, a table, JSON in benchmarks/results
-    python benchmarks/soak.py --fits 300      a short run, nothing written
+    python benchmarks/soak.py --fits 300      a short run that writes nothing
 
-The fits take turns and sizes vary from one to the next, so that anything kept by shape or by object adds up. Memory is
-looked at after a full collection, ten times; the first part of the run fills caches and pools and does not count.
+Kinds of fits alternate and sizes vary, so that anything kept per shape or per object adds up. Memory is measured ten
+times, after a full garbage collection. The first part of the run fills caches and pools and does not count.
 """
 
 import argparse
@@ -22,13 +22,13 @@ from rich.console import Console
 
 import plackett
 from plackett.estimators import BoostedRanker, ExtremeClassifier, LinearRanker, NeuralRanker, RankAggregator
-from plackett.timing import resident
+from plackett.experiments.timing import resident
 
-_WARM_UP = 0.3  # of all fits
+_WARM_UP = 0.3  # share of all fits
 _LOOKS = 10
-_OBJECTS = 400  # more than these are a leak, however many fits there were
+_OBJECTS = 400  # more objects than this are a leak, whatever the number of fits
 _BYTES_PER_FIT = 2048
-_BYTES_OF_POOLS = 8 << 20  # by which allocators may still differ from one look to the next
+_BYTES_OF_POOLS = 8 << 20  # allocators may vary this much between measurements
 
 
 def _lists(rng: np.random.Generator) -> tuple[Any, Any, Any]:
@@ -75,7 +75,7 @@ KINDS: dict[str, Callable[[np.random.Generator], Any]] = {
 
 
 def _settled() -> tuple[int, int]:
-    """Resident bytes and the number of Python's objects, after all that can be freed has been."""
+    """Free what can be freed; return the resident bytes and the number of Python objects."""
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
@@ -83,7 +83,7 @@ def _settled() -> tuple[int, int]:
 
 
 def soak(fits: int) -> list[dict[str, float]]:
-    """What memory was like at ten points of the run."""
+    """Run the fits; return the memory use at ten points of the run."""
     rng = np.random.default_rng(0)
     kinds = list(KINDS.values())
     looks, start = [], time.perf_counter()
@@ -98,7 +98,7 @@ def soak(fits: int) -> list[dict[str, float]]:
 
 
 def growth(looks: list[dict[str, float]]) -> dict[str, float]:
-    """What came on top after the warm-up."""
+    """Return the growth after the warm-up."""
     first, last = next(look for look in looks if look["fits"] >= _WARM_UP * looks[-1]["fits"]), looks[-1]
     fits = last["fits"] - first["fits"]
     return {
@@ -115,7 +115,7 @@ def main() -> None:
     fits = parser.parse_args().fits
     console = Console()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # small data do not always determine a model
+        warnings.simplefilter("ignore")  # small data sets do not always determine a model
         looks = soak(fits)
     found = growth(looks)
     rows = [

@@ -1,4 +1,4 @@
-"""Ballots: what candidates are worth, from rankings with ties and rankings of only some of them.
+"""Ballots: estimate the worth of candidates from rankings with ties and incomplete rankings.
 
 python examples/ballots.py
 """
@@ -7,7 +7,7 @@ from plackett import RankAggregator
 
 ballots = [
     ["Ada", "Bea", "Cyd", "Dot"],
-    ["Bea", {"Ada", "Cyd"}],  # Ada and Cyd level, Dot not ranked
+    ["Bea", {"Ada", "Cyd"}],  # Ada and Cyd are tied, Dot is not ranked
     [{"Ada", "Bea"}, "Dot"],
     ["Cyd", "Ada", {"Bea", "Dot"}],
     ["Dot", "Bea", "Ada"],
@@ -15,3 +15,4 @@ ballots = [
 ]
 model = RankAggregator().fit(ballots, sample_weight=[31, 22, 17, 12, 9, 9])
 print(model.summary())
+model.plot("ballots.png")

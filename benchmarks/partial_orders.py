@@ -1,0 +1,229 @@
+"""The likelihood of partial orders: its cost, and how well models fitted to graphs recover the truth.
+
+    python benchmarks/partial_orders.py [costs | recovery SHARE ...]
+
+Without arguments everything is measured. Prints tables; results/partial_orders.json keeps the parts that were measured
+before.
+"""
+
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import exponent, report, save
+from rich.console import Console
+
+import plackett
+from plackett import RankAggregator, partial_order_derivatives, partition_derivatives
+from plackett.data import PreferenceGraphs
+from plackett.experiments.timing import interleaved
+from plackett.preferences import ballots_from_graphs
+
+console = Console()
+RESULTS = Path(__file__).parent / "results" / "partial_orders.json"
+
+SIZES = (10**4, 10**5, 10**6)
+LADDERS = (10, 13, 16, 18)  # pairs of items of crowns
+ITEMS, VOTERS, SHARES, SEEDS = 50, 200, (0.2, 0.4, 0.8), 50
+RIDGE = 0.01  # just enough to keep worths finite that broken graphs do not determine
+LISTS, LENGTH, RELATIVE_ERROR = 1000, 20, 0.05
+
+
+# Cost
+
+
+def random_forest(items: int, rng: np.random.Generator) -> Any:
+    """Each item below one of the items before it, in random numbers."""
+    parents = (rng.random(items - 1) * np.arange(1, items)).astype(np.int64)
+    return rng.permutation(items)[np.stack([parents, np.arange(1, items)], 1)]
+
+
+def tiers_of_two(items: int, rng: np.random.Generator) -> Any:
+    """All edges from each tier of two items to the next."""
+    first = np.arange(0, items - 2, 2)
+    edges = np.stack([np.stack([first + a, first + 2 + b], 1) for a in range(2) for b in range(2)], 1).reshape(-1, 2)
+    return rng.permutation(items)[edges]
+
+
+def crown(pairs: int) -> Any:
+    """Two rows of items: each upper item is above all lower ones but its own."""
+    upper, lower = np.nonzero(~np.eye(pairs, dtype=bool))
+    return np.stack([upper, pairs + lower], 1)
+
+
+def linear_costs(name: str, make: Callable[[int, np.random.Generator], Any]) -> dict[str, Any]:
+    """Seconds of value and gradient, the structure of the graph found anew."""
+    rng = np.random.default_rng(0)
+    rows = {}
+    for items in SIZES:
+        edges, scores = make(items, rng), rng.normal(size=items)
+        found = partial_order_derivatives(scores, edges)
+        seconds = interleaved({"seconds": lambda s=scores, e=edges: partial_order_derivatives(s, e)}, 3)["seconds"]
+        rows[items] = seconds
+        method = str(found.method[0])
+    slope = exponent(list(rows), list(rows.values()))
+    return {"graphs": name, "method": method, "seconds": rows, "exponent": slope}
+
+
+def down_set_costs() -> dict[str, Any]:
+    rows = {}
+    for pairs in LADDERS:
+        edges, scores = crown(pairs), np.random.default_rng(0).normal(size=2 * pairs)
+        start = time.perf_counter()
+        partial_order_derivatives(scores, edges, method="down-sets")
+        rows[2 ** (pairs + 1) - 1 + pairs] = time.perf_counter() - start  # down-sets
+    sizes = list(rows)
+    return {
+        "graphs": "crowns", "method": "down-sets", "seconds": rows,
+        "exponent": exponent(sizes[1:], [rows[size] for size in sizes[1:]]),
+    }  # fmt: skip
+
+
+def sampled_gradient() -> dict[str, Any]:
+    """The fewest samples with which the gradient of many lists errs by at most 5%, against the cost of tiers."""
+    rng = np.random.default_rng(0)
+    first, second = np.triu_indices(LENGTH, 1)
+    parts = []
+    for b in range(LISTS):
+        order = b * LENGTH + rng.permutation(LENGTH)
+        seen = rng.random(len(first)) < rng.choice([0.1, 0.2, 0.4])
+        parts.append(np.stack([order[first[seen]], order[second[seen]]], 1))
+    edges, offsets = np.concatenate(parts), LENGTH * np.arange(LISTS + 1)
+    scores, labels = rng.normal(size=LISTS * LENGTH), rng.integers(0, 4, LISTS * LENGTH).astype(float)
+    exact = partial_order_derivatives(scores, edges, offsets=offsets, method="exact").gradient
+    from plackett.likelihood.partial_orders.order_evaluation import Sampler, evaluate_orders
+    from plackett.likelihood.partial_orders.order_structure import prepare
+
+    orders = prepare(edges, offsets, "sampling")
+
+    def sample(samples: int) -> Any:
+        sampler = Sampler(np.random.default_rng(1), samples)
+        return evaluate_orders(orders, scores, derivatives=True, tol=1e-13, sampler=sampler, value=False).gradient
+
+    samples = 32
+    while (error := np.linalg.norm(sample(samples) - exact) / np.linalg.norm(exact)) > RELATIVE_ERROR:
+        samples += 32
+    seconds = interleaved(
+        {
+            "sampled": lambda: sample(samples),
+            "tiers": lambda: partition_derivatives(scores, labels, offsets=offsets),
+        },
+        5,
+    )
+    return {"samples": samples, "relative_error": float(error), "seconds": seconds}
+
+
+def costs() -> dict[str, Any]:
+    return {
+        "linear": [linear_costs("forest", random_forest), linear_costs("tiers of two", tiers_of_two)],
+        "down_sets": down_set_costs(),
+        "sampled": sampled_gradient(),
+    }
+
+
+def show_costs(result: dict[str, Any]) -> None:
+    rows = []
+    for one in [*result["linear"], result["down_sets"]]:
+        seconds = ", ".join(f"{size:,}: {value:.4f}" for size, value in one["seconds"].items())
+        rows.append([one["graphs"], one["method"], seconds, f"{one['exponent']:.2f}"])
+    report(
+        "Seconds of value and gradient by items, or down-sets",
+        ["graphs", "method", "seconds", "exponent"],
+        rows,
+        console,
+    )
+    sampled = result["sampled"]
+    ratio = sampled["seconds"]["sampled"] / sampled["seconds"]["tiers"]
+    console.print(
+        f"{LISTS:,} lists of {LENGTH} items: {sampled['samples']} samples give the gradient to "
+        f"{sampled['relative_error']:.1%}, in {ratio:.0f} times the time of the likelihood of tiers.\n"
+    )
+
+
+# Recovery
+
+
+def simulate(seed: int, share: float) -> tuple[Any, PreferenceGraphs]:
+    """Worths spread over log 10, and for each voter an order drawn from them of which some pairs are seen."""
+    rng = np.random.default_rng(seed)
+    worths = rng.uniform(0.0, np.log(10.0), ITEMS)
+    first, second = np.triu_indices(ITEMS, 1)
+    graphs = []
+    for _ in range(VOTERS):
+        order = np.argsort(-(worths + rng.gumbel(size=ITEMS)))
+        seen = rng.random(len(first)) < share
+        graphs.append(np.stack([order[first[seen]], order[second[seen]]], 1))
+    return worths - worths.mean(), PreferenceGraphs.from_edges(graphs, names=list(range(ITEMS)))
+
+
+def scores_of(data: Any) -> Any:
+    """Scores of all items, 0 for those that the data do not rank; and their standard errors."""
+    scores, errors = np.zeros(ITEMS), np.full(ITEMS, np.nan)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = RankAggregator(ridge=RIDGE).fit(data)
+            known = [int(name) for name in model.items_]
+            scores[known], errors[known] = model.scores_, model.standard_errors_
+    except ValueError:  # broken graphs that rank nothing
+        pass
+    return scores - scores.mean(), errors
+
+
+def recovery(share: float) -> dict[str, Any]:
+    found: dict[str, Any] = {"graph": [], "tiers": [], "pairs": [], "covered": [], "seconds": []}
+    for seed in range(SEEDS):
+        worths, graphs = simulate(seed, share)
+        start = time.perf_counter()
+        scores, errors = scores_of(graphs)
+        found["seconds"].append(time.perf_counter() - start)
+        found["graph"].append(float(np.mean((scores - worths) ** 2)))
+        found["covered"].append(float(np.mean(np.abs(scores - worths) < 1.959964 * errors)))
+        for method in ("tiers", "pairs"):
+            broken, _ = scores_of(ballots_from_graphs(graphs, method=method))
+            found[method].append(float(np.mean((broken - worths) ** 2)))
+    return found
+
+
+def show_recovery(result: dict[str, Any]) -> None:
+    rows = []
+    for share, found in sorted(result.items()):
+        graph = np.array(found["graph"])
+        cells = [f"{float(share):.0%}", f"{graph.mean():.5f}"]
+        for method in ("tiers", "pairs"):
+            other = np.array(found[method])
+            gain = other - graph
+            error = gain.std(ddof=1) / np.sqrt(len(gain))
+            cells.append(f"{other.mean():.5f} (z = {gain.mean() / error:.1f}, graph better in {np.mean(gain > 0):.0%})")
+        rows.append([*cells, f"{np.mean(found['covered']):.1%}", f"{np.median(found['seconds']):.1f}"])
+    report(
+        f"{ITEMS} items, {VOTERS} voters, {SEEDS} seeds: mean squared error of log-worths",
+        ["pairs seen", "graph", "tiers", "pairs", "95% intervals cover", "seconds"],
+        rows,
+        console,
+    )
+
+
+def main() -> None:
+    wanted = sys.argv[1:]
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results.pop("versions", None)
+    results["threads"] = plackett.get_num_threads()
+    if not wanted or wanted[0] == "costs":
+        results["costs"] = costs()
+        show_costs(results["costs"])
+    if not wanted or wanted[0] == "recovery":
+        for share in [float(word) for word in wanted[1:]] or SHARES:
+            results.setdefault("recovery", {})[str(share)] = recovery(share)
+            save(results, "partial_orders", console)
+        show_recovery(results["recovery"])
+    save(results, "partial_orders", console)
+
+
+if __name__ == "__main__":
+    main()
