@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over its DevTools protocol through a pair of pipes: nothing to install beside it."""
+"""A headless Chromium, controlled through pipes with its DevTools protocol; nothing else needs to be installed."""
 
 import fcntl
 import json
@@ -17,11 +17,11 @@ _FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
     "--remote-debugging-pipe",
 )  # fmt: skip
-_PATIENCE = 600.0  # seconds, for a machine with much else to do
+_PATIENCE = 600.0  # seconds, for a busy machine
 
 
 def find_chromium() -> str:
-    """$CHROMIUM, or a browser on the path, or a skip that says what is missing."""
+    """$CHROMIUM or a browser on the path; skips the test if there is none."""
     for name in (os.environ.get("CHROMIUM"), "chromium", "chromium-browser", "google-chrome"):
         if name and (path := shutil.which(name)):
             return path
@@ -29,10 +29,10 @@ def find_chromium() -> str:
 
 
 class Browser:
-    """A browser with one page open. `events` holds what the page has reported, such as requests and console output."""
+    """A browser with one open page. `events` contains its reports, such as requests and console output."""
 
     def __init__(self, profile: Path) -> None:
-        # Chromium reads commands from descriptor 3 and writes to 4, each message with a zero byte after it.
+        # Chromium reads commands from descriptor 3 and writes to 4; each message ends with a zero byte.
         (theirs_in, self._out), (self._in, theirs_out) = os.pipe(), os.pipe()
         pair = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs_in, theirs_out)]
         for end in (theirs_in, theirs_out):
@@ -61,7 +61,7 @@ class Browser:
             self.call("Browser.close")
             self._process.wait(_PATIENCE)
         finally:
-            self._process.kill()  # if it did not end by itself
+            self._process.kill()  # in case it did not exit by itself
             os.close(self._out)
             os.close(self._in)
 
@@ -76,7 +76,7 @@ class Browser:
         return dict(json.loads(message))
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """The result of a command of the protocol. Events that come before it are kept."""
+        """Send a protocol command and return its result. Events that arrive first are kept."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         if self._session is not None:
@@ -98,7 +98,7 @@ class Browser:
             self.events.append(self._receive(end))
 
     def run(self, expression: str) -> Any:
-        """The value of a JavaScript expression, after the promise if it is one, and the next frame."""
+        """Evaluate a JavaScript expression, await it if it is a promise, and wait for the next frame."""
         code = f"new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done({expression}))))"
         found = self.call("Runtime.evaluate", expression=code, awaitPromise=True, returnByValue=True, userGesture=True)
         if "exceptionDetails" in found:
@@ -109,7 +109,7 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
 
     def media(self, *, scheme: str = "light", medium: str = "") -> None:
-        """Colours that the system prefers, and `print` for paper."""
+        """Set the preferred colour scheme, and the medium: `print` for paper."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", media=medium, features=features)
 

@@ -1,4 +1,4 @@
-"""Checks of scikit-learn that rankers cannot pass, with the reason."""
+"""scikit-learn checks that rankers cannot pass, with the reasons."""
 
 from typing import Any
 

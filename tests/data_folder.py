@@ -1,4 +1,4 @@
-"""Where the real data sets are, and skipping what needs them when they are not there."""
+"""The folder of the real data sets; tests are skipped if their data are missing."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 
 def real_data(*parts: str) -> Path:
-    """A file under $PLACKETT_DATA or ../shared/data, or a skip that says what is missing."""
+    """A file under $PLACKETT_DATA or ../shared/data; skips the test if it is missing."""
     folders = [os.environ.get("PLACKETT_DATA"), Path(__file__).parents[2] / "shared" / "data"]
     for folder in folders:
         if folder and (path := Path(folder, *parts)).exists():

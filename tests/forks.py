@@ -1,4 +1,4 @@
-"""Processes that are forked from one that has imported everything: many of them in little time."""
+"""Forked processes that need no imports, so that many of them run quickly."""
 
 import multiprocessing
 import os
@@ -11,7 +11,7 @@ _FORK = multiprocessing.get_context("fork")
 
 
 class Fork:
-    """A child that does some work and sends what it returns."""
+    """A child process that does some work and sends back the result."""
 
     def __init__(self, work: Callable[[], Any], **environment: str) -> None:
         self._receiver, sender = _FORK.Pipe(duplex=False)
@@ -29,7 +29,7 @@ class Fork:
         sender.close()
 
     def outcome(self, seconds: float = 1200.0) -> tuple[Any, str | None]:
-        """What it returned, and the error it ended with, if so."""
+        """The result, and the error if it failed."""
         try:
             if not self._receiver.poll(seconds):
                 self.process.kill()
@@ -42,7 +42,7 @@ class Fork:
 
 
 def forks(count: int, work: Callable[[], Any], **environment: str) -> list[Fork]:
-    """Processes with the environment that torchrun would give them."""
+    """Processes with the environment that torchrun would set."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -51,7 +51,7 @@ def forks(count: int, work: Callable[[], Any], **environment: str) -> list[Fork]
 
 
 def together(count: int, work: Callable[[], Any]) -> list[Any]:
-    """What they return, by rank; an error if one of them ends with one."""
+    """Their results by rank; raises if one of them failed."""
     outcomes = [fork.outcome() for fork in forks(count, work)]
     for _, problem in outcomes:
         if problem is not None:

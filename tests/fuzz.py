@@ -1,12 +1,12 @@
-"""Altered files for every reader and every loader of models: a result that holds, or a clean error.
+"""Fuzz every reader and model loader with altered files: each must give a valid result or a clean error.
 
-    python tests/fuzz.py                                    for five minutes
-    python tests/fuzz.py --minutes 60                       for an hour
+    python tests/fuzz.py                                    five minutes
+    python tests/fuzz.py --minutes 60                       an hour
     python tests/fuzz.py --only letor xmc --inputs 3000 --seed 7
 
-Each target runs in a process of its own, so that a crash is counted and not suffered: another process goes on. What is
-accepted is written and read again: if that gives something else, it was read wrongly in silence. Hashes are set right
-after an alteration, as someone who alters a file would do.
+Each target runs in a separate process, so that a crash is counted and another process continues. Accepted input is
+written and read again: a different result is a silent wrong read. Hashes are updated after an alteration, as an
+attacker would do.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from matplotlib.figure import Figure
 from plackett import data
 from plackett.aggregation import load_edges
 from plackett.compilation import kernel
+from plackett.data import parsed_cache
 from plackett.data.containers import Ballots, MultilabelData, RankingData
 from plackett.data.files import save_figure
 from plackett.data.preflib import tiers_of
@@ -59,12 +60,12 @@ from plackett.estimators import (
     RankAggregator,
     load_model,
 )
+from plackett.neural.checkpoints import read_tensors, write_tensors
 from plackett.report.page import KeyValues, Page, Section, write_page
-from plackett.training.checkpoints import read_tensors, write_tensors
 
 LONGEST = 20.0  # seconds for one input
-UNHURRIED = 600.0  # the same where kernels may have to be compiled first, or the machine has much else to do
-_MOST_CRASHES = 50  # of one target
+UNHURRIED = 600.0  # the same if kernels must be compiled first or the machine is busy
+_MOST_CRASHES = 50  # per target
 _RNG = np.random.default_rng(5)
 X, Y = _RNG.normal(size=(40, 3)), _RNG.integers(0, 3, 40)
 GROUP = [20, 20]
@@ -74,15 +75,15 @@ Mutator = Callable[[bytes, random.Random], bytes]
 
 
 class SilentlyWrong(Exception):  # noqa: N818 - a finding, not an error of the code here
-    """What was read is not what is read again."""
+    """Reading, writing and reading again gives a different result."""
 
 
 class Counted(Exception):  # noqa: N818 - the same
-    """A finding that need not end the run: "crashes" or "hangs" of another process, or "silent wrong reads" there."""
+    """A finding that does not end the run: "crashes", "hangs" or "silent wrong reads" of another process."""
 
-    def __init__(self, kind: str, how: str) -> None:
+    def __init__(self, kind: str, description: str) -> None:
         self.kind = kind
-        super().__init__(how)
+        super().__init__(description)
 
 
 # Alterations
@@ -153,7 +154,7 @@ def _alter_lines(content: bytes, rng: random.Random) -> bytes:
 
 
 def mutate_binary(content: bytes, rng: random.Random) -> bytes:
-    """One to three bytes replaced, most of them in the last two thirds, where a Parquet file describes itself."""
+    """One to three bytes replaced, mostly in the last two thirds, which contain the metadata of a Parquet file."""
     altered = bytearray(content)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(content) if rng.random() < 0.25 else len(content) // 3 * 2)
@@ -163,7 +164,7 @@ def mutate_binary(content: bytes, rng: random.Random) -> bytes:
 
 
 def mutate_json(content: bytes, rng: random.Random, whole: bool = False) -> bytes:
-    """Values of a JSON text replaced or removed; sometimes, unless it is to stay one, bytes altered."""
+    """Values of a JSON text replaced or removed; sometimes bytes altered, unless it must stay valid."""
     if not whole and rng.random() < 0.2:
         return mutate(content, rng)
     document = json.loads(content)
@@ -176,7 +177,7 @@ def mutate_json(content: bytes, rng: random.Random, whole: bool = False) -> byte
             if rng.random() < 0.15:
                 del parent[key]
             else:
-                parent[key] = copy.deepcopy(rng.choice(_VALUES))  # the next alteration may go into it
+                parent[key] = copy.deepcopy(rng.choice(_VALUES))  # the next alteration may be inside it
     return json.dumps(document).encode()
 
 
@@ -191,7 +192,7 @@ def _containers(value: Any) -> Iterator[Any]:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two containers hold the same."""
+    """Whether two containers have equal contents."""
     if isinstance(a, Ballots):
         weights = np.array_equal(a.weights, b.weights) and [set(map(tuple, map(sorted, t))) for t in tiers_of(a)] == [
             set(map(tuple, map(sorted, t))) for t in tiers_of(b)
@@ -223,7 +224,7 @@ def round_trip(read: Callable[..., Any], write: Callable[..., None], **options: 
         try:
             write(found, written)
         except ValueError:
-            return  # the text cannot hold it, and the writer says so
+            return  # the format cannot represent it, and the writer says so
         if isinstance(found, RankingData) and options.get("sized"):
             again = read(io.BytesIO(written.getvalue()), n_features=found.X.shape[1])
         else:
@@ -305,7 +306,7 @@ READERS: dict[str, tuple[bytes, Callable[[bytes], None]]] = {
 
 
 def _parquet(**options: Any) -> bytes:
-    """A table with texts, whose columns are stored as the options say."""
+    """A table with text columns, stored with these options."""
     import pyarrow
     import pyarrow.parquet
 
@@ -370,7 +371,7 @@ def use(model: Any) -> Any:
 
 
 class ModelTarget:
-    """A folder of a model, one of whose files is altered."""
+    """A model folder with one altered file."""
 
     def __init__(self, model: Any, folder: Path) -> None:
         self._folder = folder
@@ -399,14 +400,14 @@ class ModelTarget:
         try:
             found = use(model)
         except ValueError:
-            return  # an error of predict that says why
+            return  # a clear error of predict
         model.save(self._folder / "again")
         if not np.array_equal(found, use(load_model(self._folder / "again")), equal_nan=True):
             raise SilentlyWrong("other scores after saving and loading")
 
 
 def mutate_tensors(content: bytes, rng: random.Random, path: Path) -> bytes:
-    """Tensors of a safetensors file with other shapes, types, names or values, under a right checksum."""
+    """Tensors of a safetensors file with other shapes, types, names or values, and a matching checksum."""
     path.write_bytes(content)
     stored, about = read_tensors(path)
     tensors = {name: tensor.clone() for name, tensor in stored.items()}
@@ -442,7 +443,7 @@ def mutate_tensors(content: bytes, rng: random.Random, path: Path) -> bytes:
 
 
 class BoostedCheckpoint:
-    """The checkpoint of a training of trees, taken up after it was altered."""
+    """Resuming the training of trees from an altered checkpoint."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "boosted.npz"
@@ -475,7 +476,7 @@ class BoostedCheckpoint:
 
 
 class NeuralCheckpoint:
-    """The checkpoint of a training of a network, taken up after it was altered."""
+    """Resuming the training of a network from an altered checkpoint."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "neural"
@@ -503,44 +504,61 @@ class NeuralCheckpoint:
         except DataError:
             raise
         except ValueError:
-            return  # such as a loss that is no number, from weights that are none
+            return  # such as a NaN loss from NaN weights
 
 
-# The cache of compiled code
+# Caches
 
 
 def _add_seven(x: Any) -> Any:
     return x + 7
 
 
-class KernelFile:
-    """The file of a compiled kernel: cut off at every byte and with every bit flipped, in random order.
+class _CacheFile:
+    """A small file, truncated at every byte and with a flipped bit in every byte, in random order."""
 
-    What is altered counts as missing, so that the kernel is compiled. Nothing altered may reach pickle or the linker.
+    exhaustive = True  # whatever time it takes
+    _path: Path
+    _content: bytes
+    _altered: Iterator[bytes]
+
+    def _take(self, path: Path) -> None:
+        self._path, self._content = path, path.read_bytes()
+        self._altered = self._alterations()
+
+    def _alterations(self) -> Iterator[bytes]:
+        content = self._content
+        yield content  # unaltered: must be loaded
+        rng = random.Random(0)  # noqa: S311 - repeatable
+        places = [(place, flip) for place in range(len(content)) for flip in (True, False)]
+        rng.shuffle(places)
+        for place, flip in places:
+            flipped = bytes([content[place] ^ 1 << rng.randint(0, 7)]) + content[place + 1 :]
+            yield content[:place] + (flipped if flip else b"")
+
+    def alter(self, _: random.Random) -> bytes | None:
+        return next(self._altered, None)
+
+    def _write(self, content: bytes) -> None:
+        self._path.unlink()  # faster than to truncate it
+        self._path.write_bytes(content)
+
+
+class KernelFile(_CacheFile):
+    """The file of a compiled kernel.
+
+    An altered file counts as missing, so that the kernel is compiled. It must never reach pickle or the linker.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._kernel = folder, kernel(_add_seven)
         with patch.dict(os.environ, PLACKETT_CACHE_DIR=str(folder)):
             self._kernel(1)
-        (self._path,) = (folder / "kernels").iterdir()
-        self._content = self._path.read_bytes()
-        self._altered = self._alterations()
-
-    def _alterations(self) -> Iterator[bytes]:
-        content = self._content
-        yield content  # as it is: that has to be loaded
-        places = [(place, bit) for place in range(len(content)) for bit in (*range(8), None)]
-        random.Random(0).shuffle(places)  # noqa: S311 - repeatable
-        for place, bit in places:
-            flipped = b"" if bit is None else bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
-            yield content[:place] + flipped
-
-    def alter(self, _: random.Random) -> bytes:
-        return next(self._altered, self._content)
+        (path,) = (folder / "kernels").iterdir()
+        self._take(path)
 
     def run(self, content: bytes) -> None:
-        self._path.write_bytes(content)
+        self._write(content)
         (signature,) = self._kernel.signatures
         with patch.dict(os.environ, PLACKETT_CACHE_DIR=str(self._folder)):
             found = self._kernel._cache.load_overload(signature, self._kernel.targetctx)
@@ -548,6 +566,26 @@ class KernelFile:
             raise SilentlyWrong("altered code was loaded, or code as it was written was not")
         if found is None:
             raise DataError("not loaded", file=str(self._path))
+
+
+class ParsedFile(_CacheFile):
+    """The file of parsed data. An altered file counts as missing, unless it holds the same arrays."""
+
+    def __init__(self, folder: Path) -> None:
+        source = folder / "lists.txt"
+        source.write_bytes(_LETOR)
+        data.load_letor(source, cache=folder / "parsed")
+        (path,) = (folder / "parsed").iterdir()
+        self._take(path)
+        self._wanted = parsed_cache._read(path)
+
+    def run(self, content: bytes) -> None:
+        self._write(content)
+        found = parsed_cache._read(self._path)
+        if found is None:
+            raise DataError("not loaded", file=str(self._path))
+        if list(found) != list(self._wanted) or not all(np.array_equal(found[n], self._wanted[n]) for n in found):
+            raise SilentlyWrong("altered data were loaded")
 
 
 # Outputs
@@ -571,7 +609,7 @@ _PLACES = (
 
 
 class OutputTarget:
-    """Files and models written to files, links, pipes, devices, terminals and folders, of any mode, by any umask."""
+    """Output to files, links, pipes, devices, terminals and folders, with any mode and umask."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._model = folder, RankAggregator().fit([["a", "b", "c"], ["b", {"a", "c"}], ["c", "a"]])
@@ -620,8 +658,8 @@ class OutputTarget:
                 raise SilentlyWrong("another model")
         elif reader is not None or real is not None:
             content = found if real is None else real.read_bytes()
-            wanted_name = "scores.txt" if place == "terminal" and name == "scores.txt.gz" else name  # by its ending
-            if content != self._wanted[wanted_name] and name != "picture.svg":  # which holds a date
+            wanted_name = "scores.txt" if place == "terminal" and name == "scores.txt.gz" else name  # chosen by suffix
+            if content != self._wanted[wanted_name] and name != "picture.svg":  # contains a date
                 raise SilentlyWrong(f"{len(content or b'')} bytes in place of {len(self._wanted[name])}")
             wanted = 0o666 & ~umask if place in ("nothing", "dangling") else mode
             if real is not None and stat.S_IMODE(real.stat().st_mode) != wanted:
@@ -634,7 +672,7 @@ class OutputTarget:
                 raise SilentlyWrong(f"{path.name} was changed by a write that failed")
 
     def _make(self, folder: Path, name: str, place: str, mode: int) -> tuple[Path, Path | None, Any]:
-        """The target, the file that is then there, if it is one, and how to read from what is no file."""
+        """The target, the resulting file if it is one, and otherwise a reader for it."""
         target, real = folder / name, folder / f"real-{name}"
         if place in ("file", "link", "chain", "below a file"):
             one = target if place in ("file", "below a file") else real
@@ -669,7 +707,7 @@ class OutputTarget:
 
 
 class _Reader:
-    """Reads a pipe or terminal in a thread while it is written to. Called, it gives all that came, and closes it."""
+    """Reads a pipe or terminal in a thread during writing. Calling it returns all data and closes it."""
 
     def __init__(self, handle: int, *others: int) -> None:
         self._handle, self._others, self._found, self._done = handle, others, b"", threading.Event()
@@ -683,7 +721,7 @@ class _Reader:
             ready, _, _ = select.select([self._handle], [], [], 0.0 if is_last else 0.01)
             try:
                 part = os.read(self._handle, 1 << 16) if ready else b""
-            except OSError:  # nobody writes to it
+            except OSError:  # no writer
                 part = b""
             self._found += part
             if is_last and not part:
@@ -698,7 +736,7 @@ class _Reader:
         return self._found
 
 
-# Sparse arrays that are none, as no reader of ours makes them
+# Invalid sparse arrays, which our readers never create
 
 _RANKERS = {
     "boosted": lambda: BoostedRanker(**_FEW),
@@ -709,7 +747,7 @@ _RANKERS = {
 
 
 def _sparse_calls() -> dict[str, Callable[[Any], Any]]:
-    """What can be done with a CSR array: of features (40 x 3), or of labels (40 x 6)."""
+    """Functions that take a CSR array of features (40 x 3) or labels (40 x 6)."""
     from plackett import metrics
 
     scores = np.random.default_rng(0).normal(size=LABELS.shape)
@@ -730,7 +768,7 @@ def _sparse_calls() -> dict[str, Callable[[Any], Any]]:
 
 
 def _serve(link: Any) -> None:
-    """In a process of its own: do what is asked for, and tell how it went."""
+    """Run the requested calls in a separate process and send back the outcomes."""
     warnings.simplefilter("ignore")
     calls = _sparse_calls()
     link.send(list(calls))
@@ -748,15 +786,15 @@ def _serve(link: Any) -> None:
 
 
 class SparseTarget:
-    """CSR arrays with indices out of range or pointers that go back, for every estimator and metric that takes them.
+    """CSR arrays with indices out of range or decreasing pointers, for every estimator and metric that takes them.
 
-    They are used in another process, which a wrong one may end: that is counted, and the next process goes on.
+    They are used in another process, which they may crash: the crash is counted, and a new process continues.
     """
 
     def __init__(self, _: Path) -> None:
         self._process: Any = None
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._link, other = context.Pipe()
         self._process = context.Process(target=_serve, args=(other,), daemon=True)
@@ -765,8 +803,8 @@ class SparseTarget:
         self._names = self._link.recv()
 
     def alter(self, rng: random.Random) -> tuple[str, Any, Any]:
-        if self._process is None:  # here, where no time is taken
-            self._begin()
+        if self._process is None:  # here, where the time does not count
+            self._start()
         name = rng.choice(self._names)
         good = _csr(LABELS.astype(np.float64) if name.startswith("labels") else np.where(X > 0, X, 0.0))
         arrays = [good.data.copy(), good.indices.copy(), good.indptr.copy()]
@@ -831,6 +869,7 @@ TARGETS: dict[str, Callable[[Path], Any]] = {
     "checkpoint: boosted": BoostedCheckpoint,
     "checkpoint: neural": NeuralCheckpoint,
     "compiled code": KernelFile,
+    "parsed data": ParsedFile,
     "outputs": OutputTarget,
     "sparse arrays": SparseTarget,
 }  # fmt: skip
@@ -840,7 +879,7 @@ _COUNTED = ("inputs", "clean errors", "accepted")
 
 
 class Counts(Counter[str]):
-    """Counts that another process can see, in a file, so that they outlive a crash."""
+    """Counts in a file that another process can read, so that they survive a crash."""
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__()
@@ -855,12 +894,14 @@ class Counts(Counter[str]):
 def fuzz(
     target: Any, inputs: int, seconds: float, seed: int, longest: float = LONGEST, shared: Path | None = None
 ) -> Counter[str]:
-    """Counts of inputs, clean errors and accepted ones. Anything else is raised; too long a run ends the process."""
+    """Count inputs, clean errors and accepted inputs. Anything else is raised; a timeout ends the process."""
     counts = Counts(shared)
-    end = time.monotonic() + seconds
+    end = math.inf if getattr(target, "exhaustive", False) else time.monotonic() + seconds
     while counts["inputs"] < inputs and time.monotonic() < end:
         number = seed + counts["inputs"]
         altered = target.alter(random.Random(number))  # noqa: S311 - repeatable
+        if altered is None:  # all alterations are done
+            break
         faulthandler.dump_traceback_later(longest, exit=True)
         try:
             target.run(altered)
@@ -883,7 +924,7 @@ def _run_here(name: str, inputs: int, seconds: float, seed: int, longest: float,
         warnings.simplefilter("ignore")
         target = TARGETS[name](Path(folder))
         if shared is None:
-            fuzz(target, 5, math.inf, seed, UNHURRIED)  # compiled, imported
+            fuzz(target, 5, math.inf, seed, UNHURRIED)  # compile and import first
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         counts = fuzz(target, inputs, seconds, seed, longest, shared)
     return {**counts, "MB": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024}
@@ -892,7 +933,7 @@ def _run_here(name: str, inputs: int, seconds: float, seed: int, longest: float,
 def run_apart(
     names: list[str], inputs: int, seconds: float, seed: int, longest: float = LONGEST
 ) -> dict[str, dict[str, Any]]:
-    """What a process of their own found for each; one that dies is a crash, or a hang."""
+    """Run targets in a separate process and return the counts of each; if it dies, that is a crash or a hang."""
     command = [sys.executable, __file__, "--here", "--inputs", str(inputs), "--seconds", str(seconds)]
     command += ["--seed", str(seed), "--longest", str(longest), "--only", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
@@ -902,7 +943,7 @@ def run_apart(
 
 
 def run_past_crashes(name: str, inputs: int, seconds: float, seed: int) -> dict[str, Any]:
-    """The same for one of them; after each crash another process goes on with the next input."""
+    """Run one target in separate processes; after each crash, another process continues with the next input."""
     total: Counter[str] = Counter()
     ends: list[str] = []
     until = time.monotonic() + seconds
@@ -921,6 +962,7 @@ def run_past_crashes(name: str, inputs: int, seconds: float, seed: int) -> dict[
                 ends.append(f"input {seed + total['inputs'] - 1}: {done.stderr[-500:]}")
             else:
                 total["MB"] = max(total["MB"], json.loads(done.stdout.splitlines()[-1])[name]["MB"])
+                break
     return {**total, **({"how": "\n".join(ends)} if ends else {})}
 
 

@@ -1,8 +1,8 @@
-"""Feeds readers arbitrary bytes under coverage guidance: only DataError may come out.
+"""Coverage-guided fuzzing of readers with arbitrary bytes: only DataError may be raised.
 
     python tests/fuzz_readers.py -max_total_time=60
 
-Needs atheris. `tests/test_fuzz.py` runs it for a short while.
+Needs atheris. `tests/robustness/test_fuzz.py` runs it for a short while.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import sys
 import atheris
 
 # Instrumented functions cannot be compiled.
-COMPILED = ["plackett.data.kernels", "plackett.data.generators.kernels"]
+COMPILED = ["plackett.data.parsing_kernels", "plackett.data.generators.sampling_kernels"]
 
 with atheris.instrument_imports(include=["plackett.data"], exclude=COMPILED):
     from plackett.data import load, load_letor, load_preflib, load_rankings_csv, load_xmc

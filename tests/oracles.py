@@ -1,4 +1,4 @@
-"""What is certainly right, however slow: enumeration of orders, 30-digit integrals, formulas written out at length."""
+"""Slow but certain reference values: enumeration of orders, 30-digit integrals and explicit formulas."""
 
 import itertools
 import math
@@ -30,11 +30,11 @@ def enumerated_log_likelihood(scores: Sequence[Any], labels: Sequence[float], to
 
 
 def log_probability_from_its_complement(log_odds: Sequence[Any], places: int) -> Any:
-    """log P that the first `places` items of a tier come before the rest, of worth 1, through 1 - P.
+    """log P that the first `places` items of a tier precede the rest, which has worth 1, computed from 1 - P.
 
-    1 - P is the sum over sets K of fewer than `places` items of P(K comes before the rest, which comes before all other
-    items), and that is the sum over subsets J of K of (-1)^|J| / (1 + worth of J and of all items outside K). It needs
-    twice the digits of P / (1 - P).
+    1 - P is the sum over sets K of fewer than `places` items of P(K precedes the rest, which precedes all other items).
+    Each term is the sum over subsets J of K of (-1)^|J| / (1 + worth of J and of all items outside K). This needs twice
+    the digits of P / (1 - P).
     """
     worths = [mp.e ** mp.mpf(x) for x in log_odds]
     complement = mp.mpf(0)
@@ -66,7 +66,7 @@ def _log_sum(values: Sequence[Any]) -> Any:
 
 
 def _tail(probabilities: Sequence[Any], places: int) -> tuple[Any, list[Any]]:
-    """P(at least `places` successes) and its derivative by each probability, by prefixes and suffixes."""
+    """P(at least `places` successes) and its derivative by each probability, from prefixes and suffixes."""
     n = len(probabilities)
     if places == n:
         product = mp.fprod(probabilities)
@@ -88,8 +88,8 @@ def _tail(probabilities: Sequence[Any], places: int) -> tuple[Any, list[Any]]:
 def _tier(log_odds: list[Any], places: int) -> tuple[Any, list[Any], list[Any], Any]:
     """log P(S > R), its gradient, -second derivatives, and second derivative along all items, to about 28 digits.
 
-    The trapezoid rule in y, on an interval outside which the integrand is below 1e-38 of its peak, with ever more nodes
-    until twice as many change nothing.
+    Uses the trapezoid rule in y on an interval outside which the integrand is below 1e-38 of its peak, and doubles the
+    number of nodes until the result no longer changes.
     """
     odds = [mp.e**x for x in log_odds]
 
@@ -134,7 +134,7 @@ def _tier(log_odds: list[Any], places: int) -> tuple[Any, list[Any], list[Any], 
     while True:
         step = (high - low) / intervals
         between = sums([low + (k + mp.mpf(1) / 2) * step for k in range(intervals)])
-        converged = abs(total[0] / between[0] - 1) < mp.mpf(10) ** -16  # the sum of both is far better than either
+        converged = abs(total[0] / between[0] - 1) < mp.mpf(10) ** -16  # combined, they are far more accurate
         total = [x + y for x, y in zip(total, between, strict=True)]
         intervals *= 2
         if converged:
@@ -178,7 +178,7 @@ def exact_derivatives(
 
 
 def spread_out(n: int, seed: int) -> np.ndarray[Any, Any]:
-    """n numbers in [-1, 1] from a formula, so that stored cases do not depend on a random generator."""
+    """n numbers in [-1, 1] by a formula, so that stored cases do not depend on a random generator."""
     return 2.0 * np.modf((np.arange(n) + 1.0) * 0.6180339887498949 + 0.13 * seed)[0] - 1.0
 
 
@@ -191,5 +191,5 @@ def golden_scores(case: dict[str, Any]) -> tuple[np.ndarray[Any, Any], np.ndarra
 
 
 def log_softmax_at(scores: Sequence[float], chosen: int, remaining: Sequence[int]) -> float:
-    """log of exp(score of the chosen) over the sum over the remaining, at length."""
+    """log of exp(score of the chosen item) over the sum of exp(score) over the remaining items."""
     return scores[chosen] - math.log(math.fsum(math.exp(scores[j]) for j in remaining))

@@ -1,4 +1,4 @@
-"""Code in processes of its own."""
+"""Running code in separate processes."""
 
 import json
 import os
@@ -10,10 +10,10 @@ from typing import Any
 
 
 def run_alone(code: str, *arguments: Any) -> Any:
-    """What a fresh process prints last, as JSON; warnings are errors there too."""
-    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]  # the code that is under test here
+    """Run code in a new process and parse its last line of output as JSON; warnings are errors there too."""
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]  # the code under test
     environment = {
-        # Some processors have instructions for bfloat16 that their machine does not let them use.
+        # Some machines do not allow the bfloat16 instructions of their processor.
         "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),

@@ -24,7 +24,7 @@ def tiered_list(draw: Any, most: int = 7, least: int = 1, scores: Any = scores_n
 def ragged_lists(
     draw: Any, most_lists: int = 5, most: int = 12, scores: Any = scores_far_apart
 ) -> tuple[Any, Any, Any]:
-    """Flat scores, labels and offsets of several lists, empty ones among them."""
+    """Flat scores, labels and offsets of several lists, some of them empty."""
     sizes = draw(st.lists(st.integers(0, most), min_size=1, max_size=most_lists))
     n = sum(sizes)
     return (

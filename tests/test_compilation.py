@@ -1,4 +1,4 @@
-"""Compiled kernels and their files: keys that cover all sources, and files that may be missing, damaged or foreign."""
+"""Compiled kernels and their cache: keys cover all sources; files may be missing, damaged or another user's."""
 
 import ast
 import os
@@ -32,7 +32,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def loaded(number=14):
-    """Whether a new kernel was loaded rather than compiled; it must give the right result in either case."""
+    """Whether a new kernel was loaded rather than compiled; checks that its result is right either way."""
     fresh = kernel(three_times)
     assert fresh(number) == 3 * number
     return bool(fresh.stats.cache_hits)
@@ -42,7 +42,7 @@ def loaded(number=14):
 
 
 def _imported(path):
-    """The modules of the package that a module imports, by Python's own grammar."""
+    """The modules of the package that a module imports, according to Python's own grammar."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -61,8 +61,8 @@ def _imported(path):
 KERNEL_MODULES = [path for path in SOURCES if "@kernel" in path.read_text()]
 
 
-def test_keys_cover_all_sources():
-    """Every import in a module that a kernel may include is found, in whatever form it is written."""
+def test_cache_keys_cover_all_sources():
+    """Every import of a module that a kernel may include is found, whatever form it has."""
     assert len(KERNEL_MODULES) > 10
     for module in KERNEL_MODULES:
         for source in compilation._sources(module):
@@ -70,7 +70,7 @@ def test_keys_cover_all_sources():
             assert _imported(source) <= compilation._sources(module)
 
 
-def test_a_change_of_an_imported_module_changes_the_key(tmp_path, monkeypatch):
+def test_changing_an_imported_module_changes_the_key(tmp_path, monkeypatch):
     monkeypatch.setattr(compilation, "__file__", str(tmp_path / "compilation.py"))
     for name, text in {
         "kernels.py": "from plackett.inner import (\n    one,\n    two,\n)\n",
@@ -96,7 +96,7 @@ def test_a_change_of_an_imported_module_changes_the_key(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", KERNEL_MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_kernels_return_numbers(path):
-    """numba calls Python to wrap an array, where a Ctrl-C becomes a SystemError. Nor do kernels enclose variables."""
+    """numba calls Python to wrap an array, where a Ctrl-C becomes a SystemError. Kernels have no closures either."""
     for function in ast.parse(path.read_text()).body:
         if isinstance(function, ast.FunctionDef) and any(ast.unparse(d) == "kernel" for d in function.decorator_list):
             made = {
@@ -116,17 +116,17 @@ def test_kernels_return_numbers(path):
 # Files
 
 
-def test_kept_and_loaded(folder):
+def test_kernels_are_cached_and_loaded(folder):
     assert not loaded()
     assert loaded()
-    assert not loaded(0.5)  # other types of arguments
+    assert not loaded(0.5)  # other argument types
     assert loaded(0.5)
     (one, _) = folder.iterdir()
     assert one.name.startswith("tests.test_compilation.three_times-")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no modes on this system")
-def test_files_are_for_their_user_alone(folder):
+def test_cache_files_are_private(folder):
     before = os.umask(0)
     try:
         loaded()
@@ -136,15 +136,15 @@ def test_files_are_for_their_user_alone(folder):
 
 
 @pytest.mark.parametrize("damage", [lambda _: b"", lambda old: old[:-1], lambda old: old[: len(old) // 2]])
-def test_damaged_files_are_compiled_anew(damage, folder):
+def test_damaged_files_are_compiled_again(damage, folder):
     loaded()
     (path,) = folder.iterdir()
     path.write_bytes(damage(path.read_bytes()))
     assert not loaded()
-    assert loaded()  # and put right
+    assert loaded()  # and repaired
 
 
-def test_a_file_under_another_name_is_not_loaded(folder):
+def test_renamed_file_is_not_loaded(folder):
     loaded()
     (path,) = folder.iterdir()
     content = path.read_bytes()
@@ -154,14 +154,14 @@ def test_a_file_under_another_name_is_not_loaded(folder):
     assert not loaded(0.5)
 
 
-def test_a_full_disk(folder):
+def test_full_disk_is_only_a_warning(folder):
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
         with pytest.warns(
-            UserWarning, match=r"cannot be kept, so every process compiles anew: .*kernels: File too large"
+            UserWarning, match=r"cannot cache compiled code, so every process compiles again: .*kernels: File too large"
         ):
             assert not loaded()
     finally:
@@ -171,15 +171,15 @@ def test_a_full_disk(folder):
     assert loaded()
 
 
-def test_a_folder_that_cannot_be_made(folder):
+def test_uncreatable_cache_folder_is_only_a_warning(folder):
     folder.parent.write_text("a file")
-    with pytest.warns(UserWarning, match="cannot be kept"):
+    with pytest.warns(UserWarning, match="cannot cache"):
         assert not loaded()
-    assert not list(PACKAGE.rglob("*.nb[ci]"))  # not beside the sources either
+    assert not list(PACKAGE.rglob("*.nb[ci]"))  # not next to the sources either
 
 
 @pytest.mark.usefixtures("folder")
-def test_no_home_directory(monkeypatch):
+def test_missing_home_directory_is_reported(monkeypatch):
     pwd = pytest.importorskip("pwd")
 
     def unknown(_):
@@ -189,7 +189,7 @@ def test_no_home_directory(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     compilation._folder.cache_clear()
-    with pytest.warns(UserWarning, match="there is no home directory: set PLACKETT_CACHE_DIR"):
+    with pytest.warns(UserWarning, match="no home directory found: set PLACKETT_CACHE_DIR"):
         assert not loaded()
 
 
@@ -200,8 +200,8 @@ class Trap:
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners on this system")
 @pytest.mark.parametrize("foreign", ["folder of others", "open folder", "file of others", "open file"])
-def test_files_of_others_are_not_executed(foreign, folder):
-    """Neither read nor replaced in a folder of others, and not read where the file alone is theirs."""
+def test_files_of_other_users_are_not_executed(foreign, folder):
+    """In another user's folder, files are neither read nor replaced; another user's file is not read."""
     if "of others" in foreign and os.geteuid() != 0:
         pytest.skip("only root can give files away")
     loaded()
@@ -218,14 +218,83 @@ def test_files_of_others_are_not_executed(foreign, folder):
         warnings.simplefilter("always")
         assert not loaded()
         loaded()
-    said = [str(warning.message) for warning in caught]
+    messages = [str(warning.message) for warning in caught]
     if theirs is folder:
-        assert said == [
-            f"compiled code cannot be kept, so every process compiles anew: {folder} is another user's or others can "
-            "write to it: remove it, or set PLACKETT_CACHE_DIR"
+        assert messages == [
+            f"cannot cache compiled code, so every process compiles again: {folder} belongs to another user, or "
+            "others can write to it: remove it, or set PLACKETT_CACHE_DIR"
         ]
     else:
-        assert said == []
+        assert messages == []
+
+
+# Announced
+
+
+@pytest.mark.usefixtures("folder")
+def test_compiling_is_announced_once_in_the_log(monkeypatch, caplog):
+    monkeypatch.setattr(compilation, "_announced", False)
+    caplog.set_level("INFO", logger="plackett")
+    loaded()
+    loaded(0.5)
+    (message,) = [record.getMessage() for record in caplog.records if record.name == "plackett"]
+    assert message.startswith("Compiling kernels for the first call; they are kept in ")
+
+
+_ONE_KERNEL = """
+import numpy as np
+from plackett import partition_log_likelihood
+from plackett.progress import progress_bar
+with progress_bar("Working", 2):
+    print(partition_log_likelihood(np.zeros(3), np.array([2, 1, 0])).round(6))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="no terminals on this system")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_compiling_is_announced_on_a_terminal(compiled, folder, monkeypatch):
+    """Also under a progress bar; standard output has nothing but the result."""
+    if compiled:
+        monkeypatch.delenv("PLACKETT_CACHE_DIR")
+        subprocess.run([sys.executable, "-c", _ONE_KERNEL], check=True, capture_output=True)  # noqa: S603
+    terminal, other_end = os.openpty()
+    result = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", _ONE_KERNEL], stdout=subprocess.PIPE, stderr=other_end, text=True, check=True
+    )
+    os.close(other_end)
+    try:
+        shown = os.read(terminal, 10_000).decode()
+    except OSError:  # nothing was written
+        shown = ""
+    os.close(terminal)
+    assert result.stdout == "[-1.791759]\n"
+    assert shown.count("Compiling kernels") == (not compiled)
+    if not compiled:
+        assert str(folder) in shown.replace("\r\n", "")
+
+
+def test_functions_are_not_compiled_again_for_constants(folder):  # noqa: ARG001
+    @compilation.inner
+    def shifted(x, by):
+        return x + by
+
+    @kernel
+    def both(x):
+        return shifted(x, 1) + shifted(x, x)
+
+    assert both(2) == 7
+    assert len(shifted.signatures) == 1
+
+
+@pytest.mark.usefixtures("folder")
+def test_arguments_of_none_leave_their_branch_out():
+    @kernel
+    def doubled(x, room):
+        if room is not None:
+            room[0] = x
+        return 2 * x
+
+    assert doubled(2, None) == 4
 
 
 # Interrupted, forked
@@ -255,14 +324,14 @@ print("and goes on")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
-def test_ctrl_c_is_a_keyboard_interrupt():
+def test_ctrl_c_raises_keyboard_interrupt():
     result = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, check=False)  # noqa: S603
     assert result.stdout.split("\n") == ["interrupted"] * 12 + ["and goes on", ""], result.stderr[-2000:]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.usefixtures("folder")
-def test_a_child_forked_while_another_thread_compiles():
+def test_child_forked_during_compilation_can_compile():
     from forks import Fork
     from numba.core.compiler_lock import global_compiler_lock
 

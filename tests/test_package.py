@@ -1,4 +1,4 @@
-"""The package as a whole: quick to import, complete, documented; the command line; the compilation cache."""
+"""The package: fast imports, complete API, documentation, command line, compilation cache."""
 
 import doctest
 import os
@@ -16,6 +16,7 @@ import plackett
 from plackett.compilation import cache_directory
 
 ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
 
 
 def run(*arguments, **environment):
@@ -48,8 +49,16 @@ def test_every_public_name_exists():
         _ = plackett.no_such_name
 
 
+def test_no_two_classes_have_the_same_name():
+    places = {}
+    for path in sorted((ROOT / "src" / "plackett").rglob("*.py")):
+        for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE):
+            places.setdefault(name.lstrip("_"), []).append(str(path.relative_to(ROOT)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
 def test_lowest_versions_are_the_floors():
-    """What `make test-lowest` installs is what pyproject.toml promises, for all that users need but torch."""
+    """`make test-lowest` installs the lowest versions that pyproject.toml allows, except for torch."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     wanted = [*project["dependencies"], *extras["boosted"], *extras["report"], *extras["files"], *extras["distributed"]]
@@ -62,34 +71,30 @@ def test_lowest_versions_are_the_floors():
     }
 
 
-def test_versions(capsys):
+def test_versions_are_reported(capsys):
     plackett.show_versions()
     shown = capsys.readouterr().out
     assert plackett.__version__ in shown
     assert f"numpy  {np.__version__}" in shown
 
 
-def test_version_option():
+def test_metadata_is_complete_and_agrees_with_the_citation():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["authors"] == [{"name": "Plackett contributors"}]
+    supported = [name.rpartition(" ")[2] for name in project["classifiers"] if "Python :: 3." in name]
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert f"python: {supported}".replace("'", '"') in workflow
+    assert f"\nversion: {plackett.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {plackett.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_version_option_prints_the_version():
     assert run("-m", "plackett", "--version").stdout.strip() == plackett.__version__
 
 
-def test_demo_recovers_the_coefficients(tmp_path):
-    figure = tmp_path / "demo.png"
-    result = run("-m", "plackett", "demo", "--seeds", "2", "--output", str(figure), COLUMNS="120")
-    assert result.returncode == 0, result.stderr
-    assert "exact tiers" in result.stdout
-    assert figure.read_bytes().startswith(b"\x89PNG")
-
-
-def test_demo_refuses_a_missing_folder(tmp_path):
-    result = run("-m", "plackett", "demo", "--output", str(tmp_path / "nowhere" / "demo.png"), COLUMNS="400")
-    assert result.returncode == 2
-    assert "does not exist" in result.stderr
-
-
-def test_biases_of_the_demo():
-    """The means over 12 seeds of an independent experiment, within four of its standard errors (about 0.006)."""
-    from plackett.demo import fit_all
+def test_biases_of_the_demo_agree_with_an_independent_experiment():
+    """Compare with the means over 12 seeds of an independent experiment, within four standard errors (about 0.006)."""
+    from plackett.experiments.tie_bias import fit_all
 
     independent = {
         "exact tiers": (0.994, -0.496),
@@ -105,23 +110,24 @@ def test_biases_of_the_demo():
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="pages use torch")
-@pytest.mark.parametrize("page", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md"))])
+@pytest.mark.parametrize("page", PAGES)
 def test_examples_on_pages_run(page):
     results = doctest.testfile(str(ROOT / page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert results.failed == 0
 
 
-def test_the_cache_can_be_moved(tmp_path, monkeypatch):
+def test_cache_can_be_moved(tmp_path, monkeypatch):
     monkeypatch.setenv("PLACKETT_CACHE_DIR", str(tmp_path))
     assert cache_directory() == tmp_path
 
 
-def test_works_without_a_place_for_the_cache(tmp_path):
+def test_works_without_a_cache_folder(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     code = (
-        "import numpy as np; from plackett.likelihood.tiers import make_tiers; "
-        "print(make_tiers(np.array([0.0, 1.0]), np.array([0, 2])).order.tolist())"
+        "import numpy as np; from plackett.data.parsing_kernels import gather as copy; "
+        "out = np.zeros((1, 2), np.uint8); copy(np.array([7, 8, 9], np.uint8), np.array([[1, 3]]), out); "
+        "print(out.tolist())"
     )
     result = run("-c", code, PLACKETT_CACHE_DIR=str(file))
-    assert result.stdout.strip() == "[1, 0]", result.stderr
+    assert result.stdout.strip() == "[[8, 9]]", result.stderr

@@ -1,4 +1,4 @@
-"""Other libraries, where they are right."""
+"""Agreement with other libraries, where they are right."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def lists(rng):
 
 
 def values_and_gradients(mine, theirs, scores):
-    """Our values of all lists and the gradient of their sum, and theirs."""
+    """Our values of all lists and the gradient of their sum, and those of the other library."""
     leaf = torch.tensor(scores, requires_grad=True)
     value = mine(leaf)
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
@@ -38,9 +38,9 @@ def assert_equal(pairs, where):
         np.testing.assert_allclose(mine[keep], theirs[keep], rtol=1e-9, atol=1e-10)
 
 
-def test_listmle_of_rax(lists, rng):
+def test_listmle_agrees_with_rax(lists, rng):
     scores, _, where = lists
-    labels = np.argsort(rng.random(scores.shape), axis=1).astype(float)  # without ties, which rax breaks by itself
+    labels = np.argsort(rng.random(scores.shape), axis=1).astype(float)  # without ties, which rax breaks in its own way
     pairs = values_and_gradients(
         lambda w: losses.listmle_loss(w, torch.tensor(labels), where=torch.tensor(where), reduction="none"),
         lambda w: rax.listmle_loss(w, labels, where=where, reduce_fn=None),
@@ -49,7 +49,7 @@ def test_listmle_of_rax(lists, rng):
     assert_equal(pairs, where)
 
 
-def test_softmax_of_rax(lists):
+def test_softmax_agrees_with_rax(lists):
     scores, labels, where = lists
     exponentials = np.where(where, np.exp(labels), 0.0)
     target = exponentials / exponentials.sum(1, keepdims=True)
@@ -62,12 +62,12 @@ def test_softmax_of_rax(lists):
 
 
 @pytest.mark.parametrize("kind", ["ranknet", "ranksvm"])
-def test_pairs_of_rax(kind, lists):
+def test_pairwise_losses_agree_with_rax(kind, lists):
     scores, labels, where = lists
     peer = rax.pairwise_logistic_loss if kind == "ranknet" else rax.pairwise_hinge_loss
     pairs = values_and_gradients(
         lambda w: losses.get_loss(kind)(w, torch.tensor(labels), where=torch.tensor(where), reduction="none"),
-        lambda w: peer(w, labels, where=where, reduce_fn=None).reshape(len(w), -1).sum(1),  # one value a pair
+        lambda w: peer(w, labels, where=where, reduce_fn=None).reshape(len(w), -1).sum(1),  # one value per pair
         scores,
     )
     assert_equal(pairs, where)

@@ -1,4 +1,4 @@
-"""Kernels under Python threads, forks, joblib workers and beside torch."""
+"""Kernels with Python threads, forks, joblib workers and torch."""
 
 import math
 import multiprocessing
@@ -45,7 +45,7 @@ def test_any_number_of_threads_gives_the_same_bits(problem):
             np.testing.assert_array_equal(mine, theirs)
 
 
-def test_sixteen_callers_at_once(problem):
+def test_sixteen_concurrent_callers_get_correct_results(problem):
     plackett.set_num_threads(2)
     expected = likelihood(problem)
     with ThreadPoolExecutor(16) as callers:
@@ -54,7 +54,7 @@ def test_sixteen_callers_at_once(problem):
 
 
 class Busy:
-    """Work that notes how many run at once. The first ones wait until so many do."""
+    """Work that records how many calls run at once. The first calls wait until that many are running."""
 
     def __init__(self, expected):
         self.running = self.most = 0
@@ -68,7 +68,7 @@ class Busy:
             if self.running >= self.expected:
                 self.met.set()
         self.met.wait(600)
-        threading.Event().wait(0.005)  # for one too many to show itself
+        threading.Event().wait(0.005)  # long enough for one too many to be noticed
         with self.lock:
             self.running -= 1
         return last - first
@@ -84,7 +84,7 @@ def test_no_more_kernels_run_than_threads():
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_one_piece_calls_hold_a_slot_too(number):
+def test_calls_with_one_piece_take_a_slot(number):
     plackett.set_num_threads(number)
     busy = Busy(number)
     with ThreadPoolExecutor(8) as callers:
@@ -92,7 +92,7 @@ def test_one_piece_calls_hold_a_slot_too(number):
     assert busy.most == number
 
 
-def test_calls_from_within_a_piece_do_not_wait_for_themselves(problem):
+def test_nested_calls_do_not_deadlock(problem):
     plackett.set_num_threads(2)
     expected = likelihood(problem).value.sum()
 
@@ -102,7 +102,7 @@ def test_calls_from_within_a_piece_do_not_wait_for_themselves(problem):
     assert sum(threads.run_over_ranges(nested, np.arange(9) * 1_000_000)) == 8
 
 
-def test_calls_while_the_interpreter_ends():
+def test_calls_during_interpreter_shutdown_work():
     code = (
         "import atexit, numpy as np, plackett; "
         "w = np.zeros(40_000); y = np.arange(40_000) % 2; o = np.arange(0, 40_001, 20); "
@@ -128,7 +128,7 @@ def _in_child(problem, expected, queue):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_after_a_fork(problem):
+def test_kernels_run_after_a_fork(problem):
     plackett.set_num_threads(2)
     expected = likelihood(problem).value  # the pool exists now, and its threads are not in the child
     context = multiprocessing.get_context("fork")
@@ -148,7 +148,7 @@ def _threads_in_worker():
 
 def test_joblib_workers_share_the_processors(problem, monkeypatch):
     joblib = pytest.importorskip("joblib")
-    monkeypatch.delenv("PLACKETT_NUM_THREADS", raising=False)  # which would come before what joblib says
+    monkeypatch.delenv("PLACKETT_NUM_THREADS", raising=False)  # it would take precedence over joblib's setting
     workers = 2
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
         numbers = joblib.Parallel(n_jobs=workers)(joblib.delayed(_threads_in_worker)() for _ in range(4))
@@ -158,7 +158,7 @@ def test_joblib_workers_share_the_processors(problem, monkeypatch):
         np.testing.assert_array_equal(found.value, likelihood(problem).value)
 
 
-def test_within_torch_no_more_threads_than_torch_has(problem):
+def test_torch_limits_the_number_of_threads(problem):
     torch = pytest.importorskip("torch")
     plackett.set_num_threads(8)
     seen = []
@@ -168,13 +168,13 @@ def test_within_torch_no_more_threads_than_torch_has(problem):
         seen.append(plackett.get_num_threads())
         return original(call, cost)
 
-    from plackett.likelihood import partition, tiers
+    from plackett.likelihood import core, tiers
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(partition, "run_over_ranges", spy)
+            patch.setattr(core, "run_over_ranges", spy)
             patch.setattr(tiers, "run_over_ranges", spy)
             scores, labels, offsets = problem
             plackett.partition_log_likelihood(torch.tensor(scores), torch.tensor(labels), offsets=offsets)
@@ -191,10 +191,10 @@ def _ask(environment):
     )
 
 
-def test_the_environment_sets_the_number():
+def test_environment_sets_the_number_of_threads():
     assert _ask({"PLACKETT_NUM_THREADS": "3", "OMP_NUM_THREADS": "5"}).stdout.strip() == "3"
     assert _ask({"PLACKETT_NUM_THREADS": "", "OMP_NUM_THREADS": "5,2"}).stdout.strip() == "5"
-    assert int(_ask({"PLACKETT_NUM_THREADS": "", "OMP_NUM_THREADS": "abc"}).stdout) >= 1  # not ours to complain about
+    assert int(_ask({"PLACKETT_NUM_THREADS": "", "OMP_NUM_THREADS": "abc"}).stdout) >= 1  # not our variable: no error
     wrong = _ask({"PLACKETT_NUM_THREADS": "many"})
     assert "PLACKETT_NUM_THREADS must be a whole number of at least 1, got 'many'" in wrong.stderr
 
@@ -204,8 +204,12 @@ def test_the_environment_sets_the_number():
     [
         ("0::/\n", {"cpu.max": "max 100000\n"}, math.inf),
         ("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5),
-        ("0::/user/job\n", {"user/job/cpu.max": "max 100000\n", "user/cpu.max": "200000 50000\n"}, 4.0),  # of a parent
-        ("0::/docker/4711\n", {"cpu.max": "50000 100000\n"}, 0.5),  # the container's own is the topmost it sees
+        (
+            "0::/user/job\n",
+            {"user/job/cpu.max": "max 100000\n", "user/cpu.max": "200000 50000\n"},
+            4.0,
+        ),  # quota of a parent group
+        ("0::/docker/4711\n", {"cpu.max": "50000 100000\n"}, 0.5),  # a container sees its group as the root
         ("0::/\n", {}, math.inf),
         ("0::/\n", {"cpu.max": "nonsense\n"}, math.inf),
         (
@@ -214,10 +218,10 @@ def test_the_environment_sets_the_number():
             3.0,
         ),
         ("3:cpu,cpuacct:/job\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, math.inf),
-        (None, {}, math.inf),  # no Linux
+        (None, {}, math.inf),  # not Linux
     ],
 )
-def test_quotas_of_containers(groups, files, expected, tmp_path):
+def test_container_quotas_are_read(groups, files, expected, tmp_path):
     if groups is not None:
         (tmp_path / "proc/self").mkdir(parents=True)
         (tmp_path / "proc/self/cgroup").write_text(groups)
@@ -230,7 +234,7 @@ def test_quotas_of_containers(groups, files, expected, tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity on this system")
 @pytest.mark.parametrize(("quota", "expected"), [(math.inf, 8), (1.5, 2), (0.2, 1), (64.0, 8)])
-def test_quotas_count_in_the_number_of_threads(quota, expected, monkeypatch):
+def test_quotas_limit_the_number_of_threads(quota, expected, monkeypatch):
     for name in ("PLACKETT_NUM_THREADS", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
@@ -240,8 +244,8 @@ def test_quotas_count_in_the_number_of_threads(quota, expected, monkeypatch):
     assert plackett.get_num_threads() == 5
 
 
-def test_an_interrupted_call_leaves_nothing_behind():
-    """Other threads stop after the range they are at, and the next call has all slots."""
+def test_interrupted_call_releases_all_threads():
+    """Other threads stop after their current range, and the next call has all slots."""
     plackett.set_num_threads(2)
     caller, begun, interrupted, ranges = threading.get_ident(), threading.Event(), threading.Event(), []
 

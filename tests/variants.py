@@ -1,18 +1,18 @@
-"""The test suite under other code paths, threads and orders, one run after the other; a table at the end.
+"""Run the test suite with other code paths, threads and orders, one after another, and print a table.
 
     python tests/variants.py                          all of them
     python tests/variants.py oldest reversed          some of them
-    python tests/variants.py -- tests/test_linear.py  some tests under all of them
+    python tests/variants.py oldest+reversed          two of them at once
+    python tests/variants.py -- tests/estimators/test_linear.py  some tests under all of them
     python tests/variants.py --list
 
-Libraries choose their code by the processor: OpenBLAS (NumPy, SciPy), MKL and oneDNN (torch), ATen, NumPy's own loops
-and numba each have an environment variable that makes them take that of another one, and round otherwise. A test
-whose outcome hangs on rounding, on the timing of threads or on what ran before fails under some of them. The logs are
-in --logs. The status of a run is pytest's, or minus the signal that ended it; that of all runs is the worst.
+Libraries choose code for the processor: OpenBLAS (NumPy, SciPy), MKL and oneDNN (torch), ATen, NumPy's own loops and
+numba each have an environment variable that selects the code of another processor, which rounds differently. Tests that
+depend on rounding, thread timing or earlier tests fail in some variants. Logs are written to --logs. The status of a
+run is that of pytest, or minus the signal that ended it; the overall status is the worst one.
 
-It is also the plugin of pytest that sets the order: `-p variants --order reversed`, or `--order 7` to shuffle the
-files, and the tests within each, by that seed. Tests of a file stay together, since they share what is costly to set
-up.
+This module is also the pytest plugin that sets the order: `-p variants --order reversed`, or `--order 7` to shuffle the
+files, and the tests within each, with that seed. Tests of a file stay together, since they share expensive fixtures.
 """
 
 import argparse
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed")
 
 
-# The plugin
+# Plugin
 
 
 def pytest_addoption(parser: Any) -> None:
@@ -49,11 +49,11 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
         items.sort(key=lambda item: (files.index(item.path), drawn[item]))
 
 
-# The runs
+# Runs
 
 
 def _numpy_features() -> str:
-    """Those that NumPy has loops for beyond its least processor, and that this one has."""
+    """Features of this processor for which NumPy has loops beyond its baseline."""
     from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
     return " ".join(name for name in __cpu_dispatch__ if __cpu_features__[name])
@@ -92,11 +92,24 @@ def variants() -> dict[str, tuple[dict[str, str], list[str]]]:
     }
 
 
+def combine(names: str) -> tuple[dict[str, str], list[str]]:
+    """Environment and options of variants joined by +; a later one overrides an earlier one."""
+    known = variants()
+    if unknown := set(names.split("+")) - set(known):
+        raise ValueError(f"variant must be one of {', '.join(known)}, got {', '.join(sorted(unknown))}")
+    environment: dict[str, str] = {}
+    options: list[str] = []
+    for name in names.split("+"):
+        environment |= known[name][0]
+        options += known[name][1]
+    return environment, options
+
+
 def run(name: str, environment: dict[str, str], options: list[str], logs: Path) -> dict[str, Any]:
     """Counts by outcome, seconds and the status of pytest."""
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     given = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), **environment}
-    if "NUMBA_CPU_NAME" in environment:  # kernels for another processor beside those for this one
+    if "NUMBA_CPU_NAME" in environment:  # keep kernels for other processors separate
         given["PLACKETT_CACHE_DIR"] = str(logs / f"kernels {environment['NUMBA_CPU_NAME']}")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "variants", *options]
     start = time.monotonic()
@@ -121,8 +134,10 @@ def main() -> int:
     parser.add_argument("--logs", type=Path, help="the folder of the logs; a temporary one if not given")
     parser.add_argument("--list", action="store_true", help="print what each of them sets")
     asked = parser.parse_args(own[:cut])
-    if unknown := set(asked.names) - set(known):
-        parser.error(f"variant must be one of {', '.join(known)}, got {', '.join(sorted(unknown))}")
+    try:
+        chosen = {name: combine(name) for name in asked.names or known}
+    except ValueError as error:
+        parser.error(str(error))
     if asked.list:
         for name, (environment, options) in known.items():
             print(f"{name:12}", *(f"{key}={value!r}" for key, value in environment.items()), *options)
@@ -130,14 +145,13 @@ def main() -> int:
     logs = asked.logs or Path(tempfile.mkdtemp(prefix="variants-"))
     logs.mkdir(parents=True, exist_ok=True)
     print(f"logs in {logs}")
-    print(f"{'variant':12}", *(f"{one:>8}" for one in (*OUTCOMES, "status", "minutes")), flush=True)
+    print(f"{'variant':20}", *(f"{one:>8}" for one in (*OUTCOMES, "status", "minutes")), flush=True)
     worst = 0
-    for name in asked.names or known:
-        environment, options = known[name]
+    for name, (environment, options) in chosen.items():
         found = run(name, environment, [*options, *own[cut + 1 :]], logs)
         worst = max(worst, abs(found["status"]))
         minutes = found.pop("minutes")
-        print(f"{name:12}", *(f"{value:8}" for value in found.values()), f"{minutes:8.1f}", flush=True)
+        print(f"{name:20}", *(f"{value:8}" for value in found.values()), f"{minutes:8.1f}", flush=True)
     return worst
 
 

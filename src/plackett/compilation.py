@@ -1,22 +1,23 @@
-"""Compiled kernels, kept on disk between runs.
+"""Compiled kernels, cached on disk between runs.
 
-`kernel` compiles a function to machine code that runs without the interpreter lock. numba can keep such code, but it
-notices changes only in the file of the function itself, not in those it calls from; it unpickles whatever it finds; and
-a file that is cut off, or a disk that is full, ends every call with an error. So the files here are our own:
+`kernel` compiles a function to machine code that runs without the interpreter lock. numba has its own cache, but that
+detects changes only in the file of the function itself, not in modules it imports functions from; it unpickles whatever
+it finds; and after a truncated file or a full disk every call fails. So we write our own files:
 
-- The name of a file holds a hash of all that went into the code: the function's module and all it imports from the
-  package, the types of the arguments, the processor, and the versions of Python, NumPy and numba.
-- It begins with a hash of the name and of what follows. A file that is altered, cut off or under another name counts as
-  missing.
-- Its owner is the user or root, and nobody else can write to it or to its folder, or it is left alone: what it holds is
-  executed. Nobody else can make such a file, so parents of the folder do not matter, nor is a signature needed.
-- Whatever cannot be read or written is compiled in memory, with a warning if it cannot be kept.
+- The file name contains a hash of everything that determines the code: the function's module and all modules of the
+  package that it imports, the argument types, the processor, and the versions of Python, NumPy and numba.
+- The file starts with a hash of its name and content. An altered, truncated or renamed file counts as missing.
+- The file is executed, so it is used only if its owner is the user or root and nobody else can write to it or its
+  folder. Nobody else can create such a file, so the parents of the folder do not matter and no signature is needed.
+- If reading or writing fails, the kernel is compiled in memory, with a warning if it cannot be cached.
+- A process that compiles says so once: on standard error if that is a terminal, else in the log "plackett".
 
 The folder is `kernels` in $PLACKETT_CACHE_DIR or the user's cache directory. Kernels return numbers, never arrays:
 numba calls Python to wrap an array, and a Ctrl-C that arrives there becomes a SystemError.
 """
 
 import hashlib
+import logging
 import os
 import pickle
 import re
@@ -36,25 +37,42 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.serialize import dumps
+from numba.core.types.misc import unliteral
+
+from plackett.kernel_compiler import IncludedCompiler, KernelCompiler, SeparateCompiler
 
 _FROM_IMPORT = re.compile(r"^\s*from (plackett[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 
 # Multiply and add may be fused; nothing may be reassociated unless a function says so.
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
-_INNER = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_INNER = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": IncludedCompiler}
+_PART = {**_INNER, "pipeline_class": SeparateCompiler}
 
-inner = numba.njit(**_INNER)
-"""Decorator for a function that only compiled code calls."""
 
-inner_sum = numba.njit(**{**_INNER, "fastmath": {"contract", "reassoc"}})
-"""As `inner`, for sums whose order is of no importance: they are then vectorised."""
+def inner(function: Callable[..., Any]) -> Any:
+    """Decorator for a function that only compiled code calls. It may be inlined."""
+    return _without_literals(numba.njit(**_INNER)(function))
 
-used_once = numba.njit(inline="always", **_INNER)
-"""As `inner`, for a large function with one caller: merged into it, for numba compiles every level of calls anew."""
+
+def inner_part(function: Callable[..., Any]) -> Any:
+    """As `inner`, for a large function. It is not inlined, so that it is compiled only once."""
+    return _without_literals(numba.njit(**_PART)(function))
+
+
+def inner_sum(function: Callable[..., Any]) -> Any:
+    """As `inner_part`, for sums whose order does not matter, so that they are vectorised."""
+    return _without_literals(numba.njit(**{**_PART, "fastmath": {"contract", "reassoc"}})(function))
+
+
+def _without_literals(dispatcher: Any) -> Any:
+    """Compile f(x, 0) as f(x, n): numba would compile the function once more for the constant."""
+    resolve = dispatcher.get_call_template
+    dispatcher.get_call_template = lambda args, kws: resolve([unliteral(a) for a in args], kws)
+    return dispatcher
 
 
 if hasattr(os, "register_at_fork"):
-    # A child forked while another thread compiles would wait for that thread, which it does not have.
+    # A child forked while another thread compiles would wait forever for that thread, which it does not have.
     os.register_at_fork(
         before=global_compiler_lock.acquire,
         after_in_parent=global_compiler_lock.release,
@@ -63,14 +81,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def cache_directory() -> Path:
-    """Where compiled kernels and parsed data are kept."""
+    """The folder where compiled kernels and parsed data are cached."""
     chosen = os.environ.get("PLACKETT_CACHE_DIR")
     if chosen:
         return Path(chosen)
     try:
         return _user_cache_directory()
-    except RuntimeError:  # of Path.home
-        raise FileNotFoundError("there is no home directory: set PLACKETT_CACHE_DIR to a folder of your own") from None
+    except RuntimeError:  # from Path.home
+        raise FileNotFoundError("no home directory found: set PLACKETT_CACHE_DIR to a folder of your own") from None
 
 
 def _user_cache_directory() -> Path:
@@ -93,21 +111,21 @@ def source_hash(folder: Path) -> str:
 
 @cache
 def _imports(path: Path) -> frozenset[Path]:
-    """The modules of the package that a module imports from. A test holds that no import takes another form."""
+    """The modules of the package that a module imports from. A test ensures that every import has this form."""
     package = Path(__file__).parent
     found: set[Path] = set()
     for module, names in _FROM_IMPORT.findall(path.read_text()):
         base = package.joinpath(*module.split(".")[1:])
-        whole = [base.with_suffix(".py"), base / "__init__.py"]
+        module_files = [base.with_suffix(".py"), base / "__init__.py"]
         for name in re.findall(r"\w+", names):
-            candidates = [base / f"{name}.py", base / name / "__init__.py", *whole]
+            candidates = [base / f"{name}.py", base / name / "__init__.py", *module_files]
             found.update([candidate for candidate in candidates if candidate.is_file()][:1])
     return frozenset(found)
 
 
 @cache
 def _sources(path: Path) -> frozenset[Path]:
-    """A module and all it imports from the package, directly or not: their functions are compiled into its own."""
+    """A module and all modules of the package that it imports, directly or not: they are compiled into its kernels."""
     reached, waiting = {path}, [path]
     while waiting:
         new = _imports(waiting.pop()) - reached
@@ -125,27 +143,27 @@ def _hash_of_sources(path: Path) -> str:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for this user alone."""
+    """Create a folder and its missing parents, accessible only to this user."""
     for missing in reversed([parent for parent in (folder, *folder.parents) if not parent.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def _is_ours(status: os.stat_result) -> bool:
     """Whether only this user and root can have written to a file or folder."""
-    if not hasattr(os, "geteuid"):  # Windows: folders of a user are closed to others
+    if not hasattr(os, "geteuid"):  # Windows: the folders of a user are closed to others
         return True
     return status.st_uid in (0, os.geteuid()) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 @cache
-def _folder(directory: str | None) -> Path | None:  # noqa: ARG001 - asked once for each value of the variable
-    """Where compiled kernels are kept, or None, with a warning, if that is not possible."""
+def _folder(directory: str | None) -> Path | None:  # noqa: ARG001 - the cache key: evaluated once for each value of the variable
+    """The folder of compiled kernels; None, with a warning, if they cannot be cached."""
     try:
         folder = cache_directory() / "kernels"
         make_private(folder)
         if not _is_ours(folder.stat()):
             raise PermissionError(
-                f"{folder} is another user's or others can write to it: remove it, or set PLACKETT_CACHE_DIR"
+                f"{folder} belongs to another user, or others can write to it: remove it, or set PLACKETT_CACHE_DIR"
             )
     except OSError as error:
         _warn(str(error))
@@ -153,12 +171,46 @@ def _folder(directory: str | None) -> Path | None:  # noqa: ARG001 - asked once 
     return folder
 
 
+_announced = False
+
+
+def announce_nothing() -> None:
+    """Do not say in this process that kernels are being compiled."""
+    global _announced
+    _announced = True
+
+
+def _announce(folder: Path | None) -> None:
+    if _announced:
+        return
+    announce_nothing()
+    kept = f"they are kept in {folder}" if folder else "they cannot be kept"
+    text = f"Compiling kernels for the first call; {kept}"
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
+    else:
+        logging.getLogger("plackett").info(text)
+
+
+def kernel_folder() -> Path:
+    """The folder of compiled kernels; an error if they cannot be kept there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            folder = _folder(os.environ.get("PLACKETT_CACHE_DIR"))
+        except UserWarning as problem:
+            raise OSError(str(problem)) from None
+    if folder is None:
+        raise OSError("compiled kernels cannot be cached: set PLACKETT_CACHE_DIR to a folder of your own")
+    return folder
+
+
 def _warn(problem: str) -> None:
-    warnings.warn(f"compiled code cannot be kept, so every process compiles anew: {problem}", stacklevel=2)
+    warnings.warn(f"cannot cache compiled code, so every process compiles again: {problem}", stacklevel=2)
 
 
 class _Files(NullCache):
-    """The files of a kernel, one for each combination of argument types; a cache as numba's dispatchers use it."""
+    """The files of a kernel, one for each combination of argument types, with the cache interface of numba."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         source = Path(function.__code__.co_filename)
@@ -172,19 +224,23 @@ class _Files(NullCache):
         return folder and folder / f"{self._name}-{hashlib.sha256(made_of.encode()).hexdigest()[:32]}"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled code, or None if it has to be compiled."""
+        """Load the compiled code, or return None if it has to be compiled."""
         target_context.refresh()
         path = self._path(sig, target_context.codegen())
         try:
-            return path and CompileResult._rebuild(target_context, *_read(path))
-        except Exception:  # whatever is wrong with the file, the code can be compiled
+            if path is not None:
+                return CompileResult._rebuild(target_context, *_read(path))
+        except Exception:  # whatever is wrong with the file, compile instead
+            _announce(path and path.parent)
             return None
+        _announce(None)
+        return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep compiled code, if that is possible."""
+        """Cache compiled code, if possible."""
         path = self._path(sig, data.codegen)
         if data.lifted or data.library.has_dynamic_globals:
-            _warn(f"{self._name} holds addresses of this process")
+            _warn(f"{self._name} contains addresses of this process")
         elif path is not None:
             try:
                 _write(path, dumps(data._reduce()))
@@ -199,16 +255,16 @@ def _digest(path: Path, content: bytes) -> bytes:
 def _read(path: Path) -> Any:
     with path.open("rb") as file:
         if not _is_ours(os.fstat(file.fileno())):
-            raise PermissionError(f"{path} is another user's or others can write to it")
+            raise PermissionError(f"{path} belongs to another user, or others can write to it")
         digest, content = file.read(hashlib.sha256().digest_size), file.read()
     if digest != _digest(path, content):
         raise ValueError(f"{path} is damaged")
-    return pickle.loads(content)  # noqa: S301 - nobody but this user and root can have written it
+    return pickle.loads(content)  # noqa: S301 - only this user or root can have written it
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all: other processes may read the file at the same time."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")  # for this user alone
+    """Write atomically: other processes may read the file at the same time."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")  # accessible only to this user
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -221,6 +277,6 @@ def _write(path: Path, content: bytes) -> None:
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile `function` on its first call, or load what an earlier process compiled."""
-    dispatcher = numba.njit(**_OPTIONS)(function)
+    dispatcher = numba.njit(no_cfunc_wrapper=True, pipeline_class=KernelCompiler, **_OPTIONS)(function)
     dispatcher._cache = _Files(function)
     return dispatcher

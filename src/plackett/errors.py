@@ -1,25 +1,27 @@
 """Errors and warnings of Plackett.
 
-Bad arguments raise `ValueError` or `TypeError`: they name the argument, what was expected and what came.
+Bad arguments raise `ValueError` or `TypeError`: the message names the argument, what was expected and what was given.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+__all__ = ["AccuracyWarning", "DataError", "MissingDependencyError", "NoMaximumError", "PlackettError"]
+
 
 class PlackettError(Exception):
-    """Base of the errors that are not about an argument."""
+    """Base class of errors that are not about an argument."""
 
 
 class MissingDependencyError(PlackettError, ImportError):
-    """An optional dependency is needed and not installed."""
+    """A required optional dependency is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}: install it with  pip install 'plackett[{extra}]'")
 
 
 class NoMaximumError(PlackettError, ValueError):
-    """The likelihood has no maximum, or not a single one. `items` are those to leave out for it to have one."""
+    """The likelihood has no maximum, or no unique one. It would have one without `items`."""
 
     def __init__(self, reason: str, items: Sequence[Any] = ()) -> None:
         self.items = list(items)
@@ -27,13 +29,13 @@ class NoMaximumError(PlackettError, ValueError):
 
 
 class AccuracyWarning(UserWarning):
-    """A result is less accurate than asked for."""
+    """A result is less accurate than requested."""
 
 
 class DataError(PlackettError, ValueError):
-    """A file or table is not what it should be. The message says where, what stands there, and what to do.
+    """A file or table is malformed. The message gives the location, the problem, the text there, and a remedy.
 
-    `file`, `line` (from 1) and `text` are kept as attributes, None where they do not apply.
+    `file`, `line` (from 1) and `text` are attributes, None if they do not apply.
     """
 
     def __init__(

@@ -1,64 +1,69 @@
-"""Ragged lists: many lists of different length, one after the other in flat arrays.
+"""The structure of lists: many lists of different lengths, one after the other in flat arrays.
 
-A batch of lists is described by `offsets` (list b holds the items offsets[b] to offsets[b+1] - 1). People also have
+`offsets` describe a batch of lists: list b holds the items offsets[b] to offsets[b+1] - 1. Callers may also give
 
-    qid     one identifier per row; rows of a list need not be next to each other
+    qid     one identifier per row; rows of a list need not be adjacent
     group   the sizes of consecutive lists
     where   a boolean mask over a padded 2-D array whose rows are lists
 
-All of them become offsets here, and everything that can be wrong with them is found here.
+All of them become offsets here, and every mistake in them is reported here. `flat_lists` turns scores and labels with
+their offsets or mask into checked flat lists, the same way for NumPy and torch; `make_lists` handles rows with qid or
+group. Checks of single arguments are in `plackett.arguments`. Code that takes flat lists validates nothing.
 """
 
-import operator
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from plackett.arguments import as_array, check_count, check_kind, describe
+from plackett.arguments import (
+    IntArray,
+    as_array,
+    as_floats,
+    as_tensor,
+    check_count,
+    check_float_tensor,
+    is_missing,
+    is_torch,
+    ranks_if_large,
+    to_numpy,
+    type_and_shape,
+    whole_numbers,
+)
 
-IntArray = npt.NDArray[np.int64]
-
-_LARGEST = 2**48  # far beyond what fits into memory, far below where sums of many could overflow
-
-
-def check_finite(name: str, values: Any) -> None:
-    """Raise ValueError at the first NaN or infinity."""
-    array = as_array(name, values)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must hold numbers, got {array.dtype}")
-    finite = np.isfinite(array)
-    if not finite.all():
-        position = np.unravel_index(int(np.argmin(finite)), array.shape)
-        where = int(position[0]) if len(position) == 1 else tuple(int(p) for p in position)
-        raise ValueError(f"{name} must be finite, got {array[position]} at position {where}")
-
-
-def whole_numbers(name: str, values: Any) -> IntArray:
-    """A 1-D array of int64, or an error if that would change a value."""
-    array = as_array(name, values)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be one-dimensional, got {array.ndim} dimensions")
-    if array.size == 0:
-        return array.astype(np.int64)
-    is_whole = array.dtype.kind in "iu" or (array.dtype.kind == "f" and bool(np.all(array == np.floor(array))))
-    if not is_whole:
-        raise ValueError(f"{name} must hold whole numbers, got {array.dtype}")
-    if array.max() > _LARGEST or array.min() < -_LARGEST:
-        raise ValueError(f"{name} must hold whole numbers of at most {_LARGEST}, got {array.max()} and {array.min()}")
-    return array.astype(np.int64)
+__all__ = [
+    "FlatLists",
+    "IntArray",
+    "Lists",
+    "check_offsets",
+    "flat_lists",
+    "lists_from_qid",
+    "make_lists",
+    "offsets_from_group",
+    "offsets_from_sizes",
+    "takes_mask",
+]
 
 
-def check_positive(name: str, value: Any, otherwise: str = "") -> int:
-    """A whole number of at least 1; `otherwise` says in the message what else the caller takes."""
-    try:
-        number = 0 if isinstance(value, bool | np.bool_) else operator.index(value)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1{otherwise}, got {value!r}")
-    return number
+_PADDING = -100  # of Hugging Face's batches
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def takes_mask(function: _Function) -> _Function:
+    """Decorator: `mask` is another name of `where`."""
+
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, mask: Any = None, **options: Any) -> Any:
+        if mask is not None:
+            if options.get("where") is not None:
+                raise ValueError("mask is another name of where: at most one of them may be given, got both")
+            options["where"] = mask
+        return function(*arguments, **options)
+
+    return cast("_Function", wrapped)
 
 
 def offsets_from_sizes(sizes: Any) -> IntArray:
@@ -72,7 +77,7 @@ def offsets_from_sizes(sizes: Any) -> IntArray:
 
 
 def check_offsets(offsets: Any, items: int, name: str = "offsets") -> IntArray:
-    """Validated offsets of lists that hold `items` items together."""
+    """Validated offsets of lists that hold `items` items in total."""
     array = whole_numbers(name, offsets)
     if array.size == 0:
         raise ValueError(f"{name} must hold at least one number (a leading 0), got none")
@@ -100,9 +105,9 @@ def offsets_from_group(group: Any, items: int) -> IntArray:
 
 @dataclass(frozen=True)
 class Lists:
-    """Lists over flat arrays whose rows may be in another order than the lists need.
+    """Lists over flat arrays whose rows may be in any order.
 
-    `rows` is None when they already follow each other; otherwise rows[k] is the row of the lists' item k.
+    `rows` is None if the rows of each list are adjacent and in order; otherwise rows[k] is the row of item k.
     """
 
     offsets: IntArray
@@ -119,12 +124,17 @@ class Lists:
     def sizes(self) -> IntArray:
         return np.diff(self.offsets)
 
+    @property
+    def sort_order(self) -> IntArray | slice:
+        """An index that takes values by row to values by item."""
+        return slice(None) if self.rows is None else self.rows
+
     def sort(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Rows as given -> items list by list."""
+        """Values by row -> values by item, list by list."""
         return values if self.rows is None else values[self.rows]
 
     def restore(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Items list by list -> rows as given."""
+        """Values by item -> values by row."""
         if self.rows is None:
             return values
         restored = np.empty_like(values)
@@ -132,18 +142,11 @@ class Lists:
         return restored
 
 
-def is_missing(value: Any) -> bool:
-    """None, NaN, NaT or the NA of pandas."""
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    )
-
-
 def lists_from_qid(qid: Any, items: int) -> Lists:
-    """Lists of the rows that share a qid, in the order in which the qids first appear."""
+    """One list for each qid, in order of first appearance."""
     array = as_array("qid", qid)
     if array.ndim != 1 or len(array) != items:
-        raise ValueError(f"qid must hold one value for each of the {items} rows, got {describe(array)}")
+        raise ValueError(f"qid must hold one value for each of the {items} rows, got {type_and_shape(array)}")
     if array.dtype.kind == "O":
         missing = np.array([is_missing(value) for value in array], bool)
     else:
@@ -169,7 +172,7 @@ def lists_from_qid(qid: Any, items: int) -> Lists:
 
 
 def make_lists(items: int, *, offsets: Any = None, qid: Any = None, group: Any = None) -> Lists:
-    """Lists over `items` rows from at most one of offsets, qid and group; without any, all rows are one list."""
+    """Lists over `items` rows from at most one of offsets, qid and group; without any, one list."""
     check_count("items", items, 0)
     given = [name for name, value in (("offsets", offsets), ("qid", qid), ("group", group)) if value is not None]
     if len(given) > 1:
@@ -183,44 +186,92 @@ def make_lists(items: int, *, offsets: Any = None, qid: Any = None, group: Any =
     return Lists(np.array([0, items], np.int64))
 
 
-def check_where(where: Any, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    """A boolean mask of the given shape."""
-    mask = as_array("where", where)
-    if mask.dtype != np.bool_:
-        raise ValueError(f"where must be boolean, got {mask.dtype}")
-    if mask.shape != shape:
-        raise ValueError(f"where must have the shape of scores, {shape}, got {mask.shape}")
-    return mask
-
-
 @dataclass(frozen=True)
-class Batch:
-    """How an input array maps to flat lists.
+class FlatLists:
+    """Checked scores and labels of all lists, one after the other.
 
-    A 1-D input is flat already. A 2-D input has a list in each row; with `where` only the marked entries are items.
+    NumPy arrays are contiguous float64. torch tensors keep their type, their device and their place in the graph.
     """
 
+    scores: Any  # (items,)
+    labels: Any  # (items,)
     offsets: IntArray
-    shape: tuple[int, ...]
-    where: npt.NDArray[np.bool_] | None = None
+    shape: tuple[int, ...]  # of the input
+    dtype: Any  # of the input's scores
+    where: Any = None  # marks the items among the entries of the input; None: all are items
+
+    def restore(self, values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+        """One value per item -> the shape and type of the input (NumPy); entries that are not items become zero."""
+        if self.where is None:
+            return values.astype(self.dtype, copy=False).reshape(self.shape)
+        full = np.zeros(self.shape, self.dtype)
+        full[self.where] = values
+        return full
 
 
-def make_batch(shape: tuple[int, ...], *, offsets: Any = None, where: Any = None) -> Batch:
-    """The lists of an input array of the given shape, by the rules of `Batch`."""
-    check_kind("shape", shape, tuple)
-    if len(shape) == 1:
-        mask = None if where is None else check_where(where, shape)
-        items = shape[0] if mask is None else int(mask.sum())
-        if offsets is not None and where is not None:
-            raise ValueError("at most one of offsets and where may be given, got both")
-        if offsets is None:
-            return Batch(np.array([0, items], np.int64), shape, mask)
-        return Batch(check_offsets(offsets, items), shape)
-    if len(shape) != 2:
-        raise ValueError(f"scores must have one dimension (flat lists) or two (a list in each row), got {len(shape)}")
+def flat_lists(scores: Any, labels: Any, *, offsets: Any = None, where: Any = None) -> FlatLists:
+    """The items of a batch of lists; torch if `scores` is a tensor, else NumPy.
+
+    1-D scores hold lists one after the other (`offsets`; without it, one list). 2-D scores hold one list per row. With
+    `where` only the marked entries are items. Labels are real numbers in the shape of the scores; in NumPy, integers
+    too large for float64 become their ranks.
+    """
+    if is_torch(scores):
+        check_float_tensor("scores", scores)
+        x, y = scores, as_tensor("labels", labels, scores.device)
+        if y.is_complex():
+            raise ValueError(f"labels must be real numbers, got {y.dtype}")
+        mask = None if where is None else as_tensor("where", where, scores.device)
+    else:
+        x, y = as_floats("scores", scores), _float_labels(labels)
+        mask = None if where is None else as_array("where", where)
+    shape = tuple(x.shape)
+    if tuple(y.shape) != shape:
+        raise ValueError(f"labels must have the shape of scores, {shape}, got {tuple(y.shape)}")
+    if len(shape) not in (1, 2):
+        raise ValueError(f"scores must have one dimension (flat lists) or two (one list per row), got {len(shape)}")
+    if mask is not None:
+        _check_mask(mask, shape)
+    elif len(shape) == 2 and bool((y == _PADDING).any()):
+        raise ValueError(
+            f"labels must not hold {_PADDING}, which marks padding, without where: pass where=labels != {_PADDING}"
+        )
+    bounds = _offsets_of_entries(shape, offsets, mask)
+    if mask is not None:
+        flat_scores, flat_labels = x[mask], y[mask]
+    elif len(shape) == 2:
+        flat_scores, flat_labels = x.reshape(-1), y.reshape(-1)
+    else:
+        flat_scores, flat_labels = x, y
+    if not is_torch(scores):
+        flat_scores, flat_labels = (np.ascontiguousarray(z, np.float64) for z in (flat_scores, flat_labels))
+    return FlatLists(flat_scores, flat_labels, bounds, shape, x.dtype, mask)
+
+
+def _float_labels(labels: Any) -> npt.NDArray[Any]:
+    """Labels as floats that are equal only where the labels are."""
+    if not is_torch(labels) and not isinstance(labels, np.ma.MaskedArray):
+        labels = ranks_if_large(as_array("labels", labels))
+    return as_floats("labels", labels)
+
+
+def _check_mask(mask: Any, shape: tuple[int, ...]) -> None:
+    if str(mask.dtype) not in ("bool", "torch.bool"):
+        raise ValueError(f"where must be boolean, got {mask.dtype}")
+    if tuple(mask.shape) != shape:
+        raise ValueError(f"where must have the shape of scores, {shape}, got {tuple(mask.shape)}")
+
+
+def _offsets_of_entries(shape: tuple[int, ...], offsets: Any, mask: Any) -> IntArray:
+    """Offsets of the items of an array of one or two dimensions."""
     if offsets is not None:
-        raise ValueError("offsets belong to one-dimensional scores, got them with two-dimensional scores")
-    if where is None:
-        return Batch(np.arange(shape[0] + 1, dtype=np.int64) * shape[1], shape)
-    mask = check_where(where, shape)
-    return Batch(offsets_from_sizes(mask.sum(axis=1).astype(np.int64)), shape, mask)
+        if mask is not None:
+            raise ValueError("at most one of offsets and where may be given, got both")
+        if len(shape) == 2:
+            raise ValueError("offsets belong to one-dimensional scores, got them with two-dimensional scores")
+        return check_offsets(to_numpy(offsets), shape[0])
+    if mask is not None:
+        return offsets_from_sizes(to_numpy(mask.sum(-1).reshape(-1)))
+    if len(shape) == 1:
+        return np.array([0, shape[0]], np.int64)
+    return np.arange(shape[0] + 1, dtype=np.int64) * shape[1]

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _PATIENCE = 2.0
-_BETWEEN = 0.1  # seconds from one drawing to the next: drawing takes longer than many a step
+_BETWEEN = 0.1  # seconds between redraws: drawing takes longer than many steps
 
 
 @contextmanager
 def progress_bar(description: str, total: int, wanted: bool = True) -> Iterator[Callable[..., None]]:
-    """Gives a function to be told how much of `total` is done, and a note to show beside the bar.
+    """Yield a function that takes how much of `total` is done, and optionally a note to show with the bar.
 
-    The bar appears after two seconds, if it is wanted, and on a terminal only.
+    The bar appears after two seconds, if `wanted` is true and only on a terminal.
     """
     if not wanted or not sys.stderr.isatty():
         yield lambda *_: None
@@ -22,10 +22,10 @@ def progress_bar(description: str, total: int, wanted: bool = True) -> Iterator[
     from rich.progress import Progress
 
     start = last = time.monotonic()
-    with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as progress:
+    with Progress(console=Console(stderr=True), transient=True, auto_refresh=False, redirect_stdout=False) as progress:
         task = progress.add_task(description, total=total, visible=False)
 
-        def tell(done: int, note: str = "") -> None:
+        def update(done: int, note: str = "") -> None:
             nonlocal last
             now = time.monotonic()
             if now - last < _BETWEEN and done < total:
@@ -35,4 +35,4 @@ def progress_bar(description: str, total: int, wanted: bool = True) -> Iterator[
             progress.update(task, completed=done, description=text, visible=now - start > _PATIENCE)
             progress.refresh()
 
-        yield tell
+        yield update

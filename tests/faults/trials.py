@@ -1,9 +1,9 @@
-"""Faults done to trainings and models on disk, as often as asked, and what came of it.
+"""Inject faults into trainings and saved models, as often as requested, and report the outcome.
 
     python tests/faults/trials.py SEED FAULT=TIMES ...
 
-A trial is survived if what it ends with is what it would have been without the fault; else it is lost. Prints JSON by
-fault: tried, survived, lost, and what was seen of the losses. Trials fork from this process, which has all imported.
+A trial is survived if its result is the same as without the fault; otherwise it is lost. Prints JSON by fault: tried,
+survived, lost, and descriptions of the losses. Trials fork from this process, which has imported everything.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from forks import Fork, forks, together
 
 from plackett import ExtremeClassifier
 from plackett.data import make_multilabel
+from plackett.distributed import join_process_group
 from plackett.errors import PlackettError
-from plackett.training import Checkpoint, joined
-from plackett.training.checkpoints import read_tensors
+from plackett.neural import NetworkCheckpoint
+from plackett.neural.checkpoints import read_tensors
 
 NOBODY = 65534
 SETTINGS: dict[str, Any] = {
@@ -44,15 +45,15 @@ SETTINGS: dict[str, Any] = {
 
 
 class Lost(Exception):  # noqa: N818 (no error of the program)
-    """A trial ended otherwise than it should."""
+    """A trial did not end as it should."""
 
 
 DATA = make_multilabel(64, 80, 23, labels_per_row=2, features_per_row=8, signal=0.9, random_state=0)
 
 
 def train(checkpoint: Path, shards: int = 1) -> list[Any]:
-    """Train, alone or together; the weights. The state is kept at every step."""
-    with joined():
+    """Train, alone or with other processes, and return the weights. Every step writes a checkpoint."""
+    with join_process_group():
         model = ExtremeClassifier(label_shards=shards, **SETTINGS)
         model.fit(DATA, checkpoint=checkpoint, checkpoint_every=0.0)
         return [tensor.tolist() for tensor in model.networks_[0].state_dict().values()]
@@ -68,14 +69,14 @@ def expect(condition: bool, what: str) -> None:
 
 
 class Trials:
-    """What all trials of a run share: the moments are drawn from one seed, the undisturbed result is found once."""
+    """State shared by all trials of a run: one seed for all random moments, and the result without faults."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)  # noqa: S311 (no secret)
         self._found: dict[tuple[int, int], tuple[Any, float]] = {}
 
     def undisturbed(self, processes: int = 1, shards: int = 1) -> tuple[Any, float]:
-        """What all processes have in the end, and the seconds it takes."""
+        """The final result of all processes without faults, and the seconds it takes."""
         key = processes, shards
         if key not in self._found:
             with tempfile.TemporaryDirectory() as folder:
@@ -87,10 +88,10 @@ class Trials:
     def moment(self, seconds: float) -> None:
         time.sleep(self.random.uniform(0.0, 1.1 * seconds))
 
-    # Processes that are killed
+    # Lost processes
 
     def kill_alone(self, folder: Path) -> None:
-        """kill -9 at two random moments, then to the end."""
+        """kill -9 at two random moments, then training to the end."""
         wanted, seconds = self.undisturbed()
         for _ in range(2):
             fork = Fork(lambda: train(folder))
@@ -100,7 +101,7 @@ class Trials:
         expect(together(1, lambda: train(folder)) == wanted, "another result")
 
     def kill_one_of_two(self, folder: Path, shards: int = 1) -> None:
-        """kill -9 of one of two processes: the other must end with a clear message, and both resume."""
+        """kill -9 of one of two processes: the other must fail with a clear message, and both can resume."""
         wanted, seconds = self.undisturbed(2, shards)
         pair = forks(2, lambda: train(folder, shards))
         self.moment(seconds)
@@ -112,11 +113,11 @@ class Trials:
         expect(together(2, lambda: train(folder, shards)) == wanted, "another result")
 
     def kill_one_of_two_shards(self, folder: Path) -> None:
-        """The same where each holds half of the labels."""
+        """kill -9 of one of two processes that hold half of the labels each."""
         self.kill_one_of_two(folder, 2)
 
     def freeze_one_of_two(self, folder: Path) -> None:
-        """A process that no longer answers: the other must end after the time it was told to wait."""
+        """One of two processes stops responding: the other must fail after the timeout."""
         wanted, seconds = self.undisturbed(2)
         pair = forks(2, lambda: train(folder), PLACKETT_TIMEOUT="3")
         self.moment(seconds)
@@ -130,7 +131,7 @@ class Trials:
         expect(together(2, lambda: train(folder)) == wanted, "another result")
 
     def elastic_restart(self, folder: Path) -> None:
-        """kill -9 of a process of torchrun --max-restarts: it starts all again, which go on from the checkpoint."""
+        """kill -9 of a process under torchrun --max-restarts: all are restarted and resume from the checkpoint."""
         wanted, seconds = self.undisturbed(2, 2)
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3"]
         agent = subprocess.Popen(  # noqa: S603 (our own code)
@@ -144,10 +145,10 @@ class Trials:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # torchrun itself has failed
             os.kill(int((folder / f"{rank}-0.pid").read_text()), signal.SIGKILL)
         try:
-            _, told = agent.communicate(timeout=1200)
+            _, errors = agent.communicate(timeout=1200)
         finally:
             agent.terminate()
-        expect(agent.returncode == 0, told[-20000:])
+        expect(agent.returncode == 0, errors[-20000:])
         restarts = len(list(folder.glob(f"{rank}-*.pid"))) - 1
         expect(restarts == 1, f"{restarts} restarts")
         found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
@@ -156,7 +157,7 @@ class Trials:
     # Disks
 
     def full_disk(self, folder: Path) -> None:
-        """A small file system with room for a random number of bytes: an error that says so; what was there stays."""
+        """A file system with room for a random number of bytes: a clear error, and existing files stay."""
         wanted, _ = self.undisturbed()
         size = checkpoint_size()
         mount = ["mount", "-t", "tmpfs", "-o", f"size={6 * size}", "none", str(folder)]
@@ -174,7 +175,7 @@ class Trials:
             subprocess.run(["umount", folder], check=True)  # noqa: S603, S607
 
     def limited_files(self, folder: Path, shards: int = 1) -> None:
-        """The same by the limit that the system puts on the size of files."""
+        """A random limit on the size of files: a clear error, and existing files stay."""
         wanted, _ = self.undisturbed(shards, shards)
         size = checkpoint_size()
         together(shards, lambda: train_some(folder, shards))
@@ -192,11 +193,11 @@ class Trials:
         expect(together(shards, lambda: train(folder, shards)) == wanted, "another result")
 
     def limited_files_of_shards(self, folder: Path) -> None:
-        """The same where two processes write it, each its labels: all are told."""
+        """A random limit on the size of files that two processes write together: both get the error."""
         self.limited_files(folder, 2)
 
     def read_only(self, folder: Path) -> None:
-        """A folder that may be read only: an error that says so, of training and of saving; nothing changes."""
+        """A read-only folder: training and saving fail with a clear error, and nothing changes."""
         wanted, _ = self.undisturbed()
         together(1, lambda: train_some(folder))
         before = snapshot(folder)
@@ -210,10 +211,10 @@ class Trials:
             path.chmod(0o755 if path.is_dir() else 0o644)
         expect(together(1, lambda: train(folder)) == wanted, "another result")
 
-    # Files that are cut off
+    # Truncated files
 
     def cut_checkpoints(self, folder: Path, shards: int = 1) -> int:
-        """Cut at every byte of the header, and at some of the rest: always the one before it is taken."""
+        """A checkpoint truncated at every byte of the header and some of the rest: the previous one is used."""
         together(shards, lambda: train_some(folder, shards))
         path = next(folder.glob("*.safetensors"))
         before, good = path.with_name(f"{path.name}.before"), path.read_bytes()
@@ -222,23 +223,26 @@ class Trials:
         sizes = [*range(end + 1), *self.random.sample(range(end, len(good)), 50)]
         for size in sizes:
             path.write_bytes(good[:size])
-            with warnings.catch_warnings(record=True) as told:
+            with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                found = Checkpoint(path, 0.0, about["of"]).load()
-            expect(found is not None and "Taking the checkpoint before it" in str(told[0].message), f"{size} bytes")
+                found = NetworkCheckpoint(path, 0.0, about["of"]).load()
+            expect(
+                found is not None and "Resuming from the checkpoint before it" in str(caught[0].message),
+                f"{size} bytes",
+            )
             tensors = {} if found is None else found[0]
             same = tensors.keys() == wanted.keys() and all(torch.equal(tensors[name], wanted[name]) for name in wanted)
             expect(same, f"{size} bytes: another state")
         return len(sizes)
 
     def cut_checkpoints_of_shards(self, folder: Path) -> int:
-        """The same of a checkpoint that two processes wrote, each its labels."""
+        """A truncated checkpoint that two processes wrote together: the previous one is used."""
         return self.cut_checkpoints(folder, 2)
 
-    # Models that are written while others write or read them
+    # Concurrent writers
 
     def two_writers(self, folder: Path) -> None:
-        """Two processes write models into one folder, one of them is killed: who reads finds one of them, whole."""
+        """Two processes write models to one folder and one is killed: readers always find a complete model."""
         path = folder / "model"
         models = [fitted(seed) for seed in range(2)]
         scores = [model.predict(DATA.X[:4]).tolist() for model in models]
@@ -257,20 +261,20 @@ class Trials:
 
 
 def train_some(folder: Path, shards: int = 1) -> None:
-    """A training that is cut short in its third epoch."""
+    """Train, interrupted in the third epoch."""
 
     def cut(epoch: Any) -> None:
         if epoch.number == 2:
             raise KeyboardInterrupt
 
-    with joined(), contextlib.suppress(KeyboardInterrupt):
+    with join_process_group(), contextlib.suppress(KeyboardInterrupt):
         model = ExtremeClassifier(label_shards=shards, **SETTINGS)
         model.fit(DATA, checkpoint=folder, checkpoint_every=0.0, callbacks=[cut])
 
 
 @cache
 def checkpoint_size() -> int:
-    """Bytes of a checkpoint."""
+    """The size of a checkpoint in bytes."""
     with tempfile.TemporaryDirectory() as folder:
         together(1, lambda: train(Path(folder)))
         return max(path.stat().st_size for path in Path(folder).iterdir())
@@ -291,7 +295,7 @@ def free_bytes(folder: Path) -> int:
 
 
 def as_nobody(work: Callable[[], Any]) -> Callable[[], Any]:
-    """Permissions do not hold for the superuser."""
+    """Run as an ordinary user, since root ignores permissions."""
 
     def run() -> Any:
         if os.getuid() == 0:
@@ -302,11 +306,11 @@ def as_nobody(work: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def job(folder: Path) -> None:
-    """What torchrun starts."""
+    """The script that torchrun starts."""
     rank, restarts = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
     (folder / f"{rank}-{restarts}.pid").write_text(str(os.getpid()))
     found = train(folder / "state", 2)
-    while restarts == "0":  # done before the other was killed: wait for that, which ends all
+    while restarts == "0":  # finished before the kill: wait for it, since it ends all processes
         time.sleep(0.05)
     (folder / f"{rank}.json").write_text(json.dumps(found))
 
@@ -331,7 +335,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "job":
         job(Path(sys.argv[2]))
     else:
-        os.environ.setdefault("PLACKETT_TIMEOUT", "30")  # for one that is killed before they have met
-        fitted(0)  # so that the forks have their kernels
-        asked = dict(argument.split("=") for argument in sys.argv[2:])
-        print(json.dumps({fault: run(fault, int(times), int(sys.argv[1])) for fault, times in asked.items()}))
+        os.environ.setdefault("PLACKETT_TIMEOUT", "30")  # in case one is killed before they connect
+        fitted(0)  # compile kernels before forking
+        trials = dict(argument.split("=") for argument in sys.argv[2:])
+        print(json.dumps({fault: run(fault, int(times), int(sys.argv[1])) for fault, times in trials.items()}))

@@ -1,17 +1,16 @@
-"""Worths of items from rankings: what `plackett.RankAggregator` is made of.
+"""How worths of items are estimated from rankings and comparisons. The estimator is `plackett.RankAggregator`.
 
-ballots       any form of rankings -> Ballots -> checked, sorted, merged `Rankings`
-kernels       likelihood, gradient and information of rankings, compiled
-model         the objective over scores or coefficients, with a prior
-solvers       Newton, L-BFGS, MM
-evidence      ballots as the model sees them, in memory or on a cluster
-connectivity  whether a maximum exists, and for which items not
-inference     quasi-variances, ranks, tests
-edges         files of pairwise comparisons
-summary, figure   worths with intervals as a table and as a figure
+Start with `problem`: what a likelihood has to offer, and the `WorthProblem` that `solvers` solve. Likelihoods are
+`ballot_likelihood` (tiers of unknown order), `pair_likelihood` (comparisons of two, with ties) and `dead_heats` (lists
+with ties as outcomes); `tie_models` names what a tie means. `reading` turns data of any form into `evidence`, `fitting`
+finds out whether a maximum exists (`connectivity`) and finds it, `covariances` and `bootstrap` give its errors,
+`voters` and `groups` what depends on voters and categories. `inference`, `simultaneous`, `ratings`, `summary`,
+`worth_figure` and `board_figures` present the result, `pair_files` reads lines of winners and losers. May import:
+`data`, `likelihood` and the foundation; never torch.
 """
 
-from plackett.aggregation.edges import load_edges
+from plackett.aggregation.pair_files import load_edges
+from plackett.aggregation.voters import Agreement, agreements
 from plackett.errors import NoMaximumError
 
-__all__ = ["NoMaximumError", "load_edges"]
+__all__ = ["Agreement", "NoMaximumError", "agreements", "load_edges"]

@@ -1,4 +1,4 @@
-"""Rankings in any form people have them, checked, sorted by tier, equal ones merged."""
+"""Rankings in any form, checked, sorted by tier, with equal ones merged."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from plackett.aggregation.kernels import LARGEST_RATIONAL, hash_ballots
-from plackett.arguments import as_numbers
+from plackett.aggregation.ballot_kernels import LARGEST_RATIONAL, hash_ballots
+from plackett.arguments import as_numbers, check_finite, is_missing, is_torch, ranks_if_large
 from plackett.data.containers import Ballots, RankingData, rows_of_lists
-from plackett.fingerprint import fingerprint
-from plackett.likelihood.partition import is_torch, ranks_if_large
+from plackett.data.hashes import fingerprint
 from plackett.likelihood.tiers import make_tiers
-from plackett.lists import IntArray, check_finite, is_missing, offsets_from_sizes
+from plackett.lists import IntArray, offsets_from_sizes
 from plackett.threads import run_over_ranges
 
 Floats = npt.NDArray[np.float64]
@@ -61,14 +60,14 @@ def _is_array(values: Any) -> bool:
 
 
 def _without_padding(values: Any) -> npt.NDArray[Any]:
-    """An array or tensor as an array, whose entries are all items."""
+    """An array or tensor as an array, all of whose entries are items."""
     array: npt.NDArray[Any] = values.numpy(force=True) if is_torch(values) else values
     if isinstance(array, np.ma.MaskedArray):
         raise ValueError("ballots must not be masked arrays: pass lists of different lengths")
     if array.dtype.kind in "if" and (array < 0).any():
         raise ValueError(
-            f"ballots given as arrays must not hold numbers below 0, got {array.min()}: pass lists, without it if "
-            "it is padding"
+            f"ballots given as arrays must not hold numbers below 0, got {array.min()}: pass lists without them if "
+            "they are padding"
         )
     return array
 
@@ -106,7 +105,7 @@ def _distinct(values: Any) -> tuple[Sequence[Any], IntArray]:
     try:
         names = list(dict.fromkeys(values))
     except TypeError:
-        raise ValueError("items must be texts, numbers or other values with a hash") from None
+        raise ValueError("items must be strings, numbers or other hashable values") from None
     with suppress(TypeError):  # kinds that cannot be compared stay in the order of appearance
         names = sorted(names)
     return names, _numbers_of(values, names)
@@ -147,7 +146,7 @@ def restrict(ballots: Ballots, kept: npt.NDArray[np.bool_]) -> Ballots:
     )
 
 
-def check_weights(weights: Any, ballots: int) -> Floats:
+def check_ballot_weights(weights: Any, ballots: int) -> Floats:
     array = as_numbers("weights", weights)
     if array.shape != (ballots,):
         raise ValueError(f"weights must hold one number for each of the {ballots} ballots, got shape {array.shape}")
@@ -158,23 +157,25 @@ def check_weights(weights: Any, ballots: int) -> Floats:
 
 
 def weighted(ballots: Ballots, sample_weight: Any, unranked: str) -> Ballots:
-    """Ballots times weights, with the items that they leave out "last" if so wished."""
+    """Ballots times weights; with unranked="last" the items that a ballot leaves out are tied below the others."""
     if sample_weight is not None:
-        own = check_weights(ballots.weights, len(ballots))
-        ballots = replace(ballots, weights=own * check_weights(sample_weight, len(ballots)))
+        own = check_ballot_weights(ballots.weights, len(ballots))
+        ballots = replace(ballots, weights=own * check_ballot_weights(sample_weight, len(ballots)))
     return ballots.complete() if unranked == "last" else ballots
 
 
 @dataclass(frozen=True)
 class Rankings:
-    """Ballots that say something, best tier first, in the form the kernels take.
+    """Ballots that rank some item above another, best tier first, in the form that the kernels take.
 
     items         ranked items, numbers from 0 to count - 1
     starts        where each tier begins in `items`, and at the end their number
     ballot_tiers  ballot b has the tiers ballot_tiers[b] to ballot_tiers[b+1] - 1, at least two
     weights       how often each ballot was cast, above 0
-    count         the number of items there are, ranked or not
-    level         how often ballots were cast that tie all their items, two or more: they say nothing and are not here
+    count         the number of all items, ranked or not
+    tied_weight   how often ballots were cast that tie all their items, two or more; they hold no information and are
+                  left out
+    longest       the number of items on the longest ballot, those left out included
     """
 
     items: npt.NDArray[np.int32]
@@ -182,7 +183,8 @@ class Rankings:
     ballot_tiers: IntArray
     weights: Floats
     count: int
-    level: float = 0.0
+    tied_weight: float = 0.0
+    longest: int = 0
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -202,7 +204,7 @@ class Rankings:
         return offsets_from_sizes(first), offsets_from_sizes(first + COST_PER_PAIR * sizes * sizes // 2)
 
     def wins(self) -> Floats:
-        """How often each item was above others."""
+        """How often each item was ranked above others."""
         weights = np.repeat(self.weights, np.diff(self.offsets))
         weights[rows_of_lists(self.starts, self.ballot_tiers[1:] - 1)] = 0.0
         return np.bincount(self.items, weights, minlength=self.count).astype(np.float64)
@@ -216,13 +218,18 @@ class Rankings:
             offsets_from_sizes(np.diff(self.ballot_tiers)[ballots]),
             weights,
             self.count,
-            self.level,
+            self.tied_weight,
+            self.longest,
         )
 
 
-def prepare(ballots: Ballots) -> Rankings:
-    """Checked ballots in the form of the kernels. Ballots of weight 0 or with a single tier say nothing and go."""
-    cast = check_weights(ballots.weights, len(ballots))
+def make_rankings(ballots: Ballots, *, keep_ties: bool = False, merge: bool = True) -> Rankings:
+    """Checked ballots in the form of the kernels, without ballots of weight 0 or with a single tier.
+
+    `keep_ties` keeps ballots that tie all their items, for models in which that says something. Without `merge`, all
+    ballots stay, in their order.
+    """
+    cast = check_ballot_weights(ballots.weights, len(ballots))
     offsets = np.asarray(ballots.offsets, np.int64)
     labels = np.ascontiguousarray(ranks_if_large(np.asarray(ballots.labels)), np.float64)
     check_finite("labels", labels)
@@ -235,19 +242,21 @@ def prepare(ballots: Ballots) -> Rankings:
     begins = ~inside
     begins[1:] |= labels[1:] != labels[:-1]
     tiers_before = np.concatenate(([0], np.cumsum(begins)))
+    is_level, sizes = np.diff(tiers_before[offsets]) == 1, np.diff(offsets)
     rankings = Rankings(
         items,
         np.append(np.flatnonzero(begins), len(items)).astype(np.int64),
         tiers_before[offsets],
         cast,
         len(ballots.names),
-        level=float(cast[(np.diff(tiers_before[offsets]) == 1) & (np.diff(offsets) > 1)].sum()),
+        tied_weight=float(cast[is_level & (sizes > 1)].sum()),
+        longest=int(sizes.max(initial=0)),
     )
-    return _merge(rankings, ballots)
+    return _merge(rankings, ballots, keep_ties) if merge else rankings
 
 
 def _hashes(rankings: Rankings) -> tuple[npt.NDArray[np.uint64], int]:
-    """Two hashes of each ballot, and the position of an item that its ballot holds already, or -1."""
+    """Two hashes of each ballot, and the position of an item that its ballot holds twice, or -1."""
     hashes = np.empty((2, len(rankings)), np.uint64)
 
     def call(first: int, last: int) -> int:
@@ -262,7 +271,7 @@ def _hashes(rankings: Rankings) -> tuple[npt.NDArray[np.uint64], int]:
 
 
 def ballots_hash(rankings: Rankings, names: Sequence[Any]) -> str:
-    """What equal ballots share, in whatever order they, the names, and the items of a tier come."""
+    """A hash that equal ballots share, whatever the order of ballots, names, and items of a tier."""
     texts = np.array([str(name) for name in names])
     by_name = np.argsort(texts, kind="stable")
     places = np.empty(len(names), np.int32)
@@ -273,14 +282,15 @@ def ballots_hash(rankings: Rankings, names: Sequence[Any]) -> str:
     return fingerprint([texts[by_name].tolist(), hashes[:, by_hash], weights[by_hash]])
 
 
-def _merge(rankings: Rankings, ballots: Ballots) -> Rankings:
-    """Equal ballots become one, with the sum of their weights; those that say nothing are left out."""
+def _merge(rankings: Rankings, ballots: Ballots, keep_ties: bool) -> Rankings:
+    """Merge equal ballots and add their weights; ballots without information are left out."""
     hashes, doubled = _hashes(rankings)
     if doubled >= 0:
         ballot = int(np.searchsorted(rankings.offsets, doubled, side="right")) - 1
         name = ballots.names[rankings.items[doubled]]
         raise ValueError(f"a ballot must name an item once, got {name!r} twice on ballot {ballot}")
-    useful = np.flatnonzero((np.diff(rankings.ballot_tiers) > 1) & (rankings.weights > 0.0))
+    compares = np.diff(rankings.offsets if keep_ties else rankings.ballot_tiers) > 1
+    useful = np.flatnonzero(compares & (rankings.weights > 0.0))
     _, found, group = np.unique(hashes[0, useful], return_index=True, return_inverse=True)
     if (
         hashes[1, useful] != hashes[1, useful[found[group]]]
@@ -291,6 +301,16 @@ def _merge(rankings: Rankings, ballots: Ballots) -> Rankings:
     order = np.argsort(found)  # by first appearance
     weights = np.bincount(group, rankings.weights[useful], minlength=len(found)).astype(np.float64)
     return rankings.select(useful[found[order]], weights[order])
+
+
+def patterns(rankings: Rankings) -> Rankings:
+    """The same tiers with items numbered by their place, so that ballots with tiers of the same sizes are equal."""
+    sizes = np.diff(rankings.offsets)
+    places = np.arange(len(rankings.items)) - np.repeat(rankings.offsets[:-1], sizes)
+    moved = replace(rankings, items=places.astype(np.int32), count=int(sizes.max(initial=1)))
+    hashes, _ = _hashes(moved)
+    _, found, group = np.unique(hashes[0], return_index=True, return_inverse=True)
+    return moved.select(found, np.bincount(group.reshape(-1), rankings.weights).astype(np.float64))
 
 
 def with_ghost(rankings: Rankings, weight: float) -> Rankings:

@@ -43,7 +43,7 @@ class Connectivity:
     above       beat some of it, directly or through others, and are never beaten: worth infinite
     below       the other way round: worth 0
     apart       not compared with it, neither directly nor through others
-    unranked    on no ballot that says something
+    unranked    on no ballot that ranks some item above another
     """
 
     kept: npt.NDArray[np.bool_]
@@ -131,8 +131,9 @@ def connectivity(rankings: Rankings | Steps) -> Connectivity:
     graph, ranked = steps_of(rankings) if isinstance(rankings, Rankings) else rankings
     n = len(ranked)
     _, component = connected_components(graph, directed=True, connection="strong")
-    sizes = np.bincount(component[:n])
-    largest = component[:n] == np.argmax(sizes)
+    component = component[:n]
+    sizes = np.bincount(component)[component]
+    largest = component == component[np.argmax(sizes)]  # of equally large ones, that of the first item
     nothing = np.zeros(n, bool)
     if largest.all():
         return Connectivity(largest, nothing, nothing, nothing, nothing)

@@ -1,4 +1,4 @@
-"""What can be said about worths, given scores and their covariance."""
+"""Inference about worths from scores and their covariance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.special import expit, ndtri
 from scipy.stats import chi2, norm
 
 from plackett.arguments import check_fraction
-from plackett.blas import calm_blas
+from plackett.threads import single_threaded_blas
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -20,7 +20,7 @@ Ints = npt.NDArray[np.int64]
 _MOST_STEPS = 100
 EQUAL_SCORES = 1e-9
 """Scores that are closer differ by rounding: they share a place."""
-# Of the two variances: what is less is the rounding of a difference that has none, of items with equal features.
+# As a share of the two variances: a smaller one is rounding, the difference of items with equal features has none.
 _NO_VARIANCE = 1e-14
 
 
@@ -40,7 +40,7 @@ class Difference(NamedTuple):
 
 
 class QuasiVariances(NamedTuple):
-    """One number an item, so that Var(score_i - score_j) is about their sum, off by at most a factor 1 + worst_error
+    """One number per item, so that Var(score_i - score_j) is about their sum, off by at most a factor 1 + worst_error
     in the standard error."""
 
     variances: Floats
@@ -90,7 +90,7 @@ def ranks_of(scores: Floats) -> Ints:
 
 def simulated_scores(scores: Floats, covariance: Floats, samples: int, generator: np.random.Generator) -> Floats:
     """(samples, items), from their asymptotic normal distribution."""
-    with calm_blas(len(scores)):
+    with single_threaded_blas(len(scores)):
         values, vectors = np.linalg.eigh(covariance)
         rounding = len(scores) * np.finfo(np.float64).eps * values[-1]
         root = vectors * np.sqrt(np.where(values > rounding, values, 0.0))
@@ -104,7 +104,7 @@ def rank_intervals(drawn: Floats, confidence: float) -> Intervals:
     return Intervals(low.astype(np.int64), high.astype(np.int64))
 
 
-def _difference_variances(covariance: Floats) -> Floats:
+def difference_variances(covariance: Floats) -> Floats:
     """Var(w_i - w_j) of every two items, 0 where only rounding is left of it."""
     variance = np.diag(covariance)
     total = variance[:, None] + variance[None, :]
@@ -115,7 +115,7 @@ def _difference_variances(covariance: Floats) -> Floats:
 def difference(scores: Floats, covariance: Floats, i: int, j: int, confidence: float) -> Difference:
     """Items with equal features differ by 0, without error, and with a p value of 1."""
     gap = float(scores[i] - scores[j])
-    error = math.sqrt(_difference_variances(covariance[np.ix_([i, j], [i, j])])[0, 1])
+    error = math.sqrt(difference_variances(covariance[np.ix_([i, j], [i, j])])[0, 1])
     reach = check_confidence(confidence) * error
     p_value = float(2.0 * norm.sf(abs(gap) / error)) if error > 0.0 else 1.0
     return Difference(gap, error, gap - reach, gap + reach, p_value)
@@ -127,7 +127,7 @@ def quasi_variances(covariance: Floats, names: Sequence[Any]) -> QuasiVariances:
     Gauss-Newton with halved steps from the best additive fit to the variances; q may be negative, their sums may not.
     """
     n = len(covariance)
-    target = _difference_variances(covariance)
+    target = difference_variances(covariance)
     np.fill_diagonal(target, 1.0)
     if target.min() <= 0.0:
         i, j = np.argwhere(target <= 0.0)[0]
@@ -154,7 +154,7 @@ def quasi_variances(covariance: Floats, names: Sequence[Any]) -> QuasiVariances:
         slopes = np.where(off_diagonal, 1.0 / (q[:, None] + q[None, :]), 0.0)
         normal = slopes * slopes
         normal[np.diag_indices(n)] = normal.sum(axis=1)
-        with calm_blas(n):
+        with single_threaded_blas(n):
             step = -np.linalg.solve(normal, (slopes * error).sum(axis=1))
         length, before = 1.0, float((error * error).sum())
         while (found := misfit(q + length * step)) is None or float((found * found).sum()) > before:

@@ -1,4 +1,4 @@
-"""Newton, L-BFGS and MM for `model.Objective`.
+"""Newton, L-BFGS and MM for a `WorthProblem`; `plackett.preferences.graph_fitting` has EM, for graphs.
 
 MM (Hunter 2004, here for tiers as well) is the EM algorithm whose latent data are the arrival times of items, which are
 exponential with the worths as rates: given S > R, item i of S has arrived by time T_i, and by M = max T none of R has.
@@ -6,8 +6,8 @@ The expectations follow from the gradient, worth_i E[T_i] = 1 - g_i and worth_R 
 
     worth_i <- worth_i wins_i / (wins_i - gradient_i)
 
-with wins_i the ballots on which i is above others. For strict rankings this is Hunter's. Every step raises the
-likelihood. wins_i - gradient_i is also the curvature of what MM maximises, an upper bound of the information's
+with wins_i the ballots on which i is above others. For strict rankings this is Hunter's update. Every step increases
+the likelihood. wins_i - gradient_i is also the curvature of MM's surrogate, an upper bound of the information's
 diagonal, by which L-BFGS is scaled.
 """
 
@@ -17,29 +17,29 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
-from plackett.aggregation.kernels import GRADIENT, INFORMATION
-from plackett.aggregation.model import LARGEST_SPREAD, Objective
-from plackett.blas import calm_blas
+from plackett.aggregation.ballot_kernels import GRADIENT, INFORMATION
+from plackett.aggregation.graph_evidence import GraphLikelihood
+from plackett.aggregation.problem import LARGEST_SPREAD, WorthProblem
+from plackett.objective import Floats
+from plackett.preferences.graph_fitting import GraphProblem, solve_graphs
+from plackett.threads import single_threaded_blas
 
-Floats = npt.NDArray[np.float64]
-
-SOLVERS = ("auto", "newton", "lbfgs", "mm")
-# Evaluations that each takes, roughly, and nanoseconds of a third of a multiplication in a Cholesky factor.
+SOLVERS = ("auto", "newton", "lbfgs", "mm", "em")
+# Rough numbers of evaluations, and nanoseconds of a third of a multiplication in a Cholesky factorisation.
 _NEWTON_STEPS, _LBFGS_STEPS, _FACTOR = 6, 40, 0.1
 _MOST_HALVINGS = 40
-# A Newton step this small, in squared standard errors, squares what is left: after it there is nothing to gain.
+# After a Newton step this small, in squared standard errors, there is nothing left to gain.
 _LAST_STEP = 1e-9
 
 
-class Solution(NamedTuple):
-    """`residual` is the largest gradient in units of about a standard error; `steps` are iterations.
+class WorthSolution(NamedTuple):
+    """`residual` is the largest component of the gradient in units of about a standard error; `steps` are iterations.
 
-    Where ballots weigh less than 1 on average, the error is that of ballots that weigh 1.
+    If ballots weigh less than 1 on average, the standard error is that of ballots that weigh 1.
     """
 
     parameters: Floats
@@ -48,73 +48,75 @@ class Solution(NamedTuple):
     converged: bool
 
 
-def choose(objective: Objective) -> str:
-    """Newton unless its matrices cost more than the many gradients of L-BFGS."""
-    newton = _NEWTON_STEPS * (objective.cost(INFORMATION) + _FACTOR * objective.size**3)
-    return "newton" if newton <= _LBFGS_STEPS * objective.cost(GRADIENT) or objective.size <= 500 else "lbfgs"
+def choose(problem: WorthProblem) -> str:
+    """Newton unless its matrices cost more than the many gradients of L-BFGS; EM for graphs."""
+    if isinstance(problem.likelihood, GraphLikelihood):
+        return "em"
+    newton = _NEWTON_STEPS * (problem.cost(INFORMATION) + _FACTOR * problem.size**3)
+    return "newton" if newton <= _LBFGS_STEPS * problem.cost(GRADIENT) or problem.size <= 500 else "lbfgs"
 
 
-def _start(objective: Objective) -> Floats:
-    """All scores equal, or a step of MM from there, which saves Newton a step that costs more."""
-    start = np.zeros(objective.size)
-    if objective.X is None:
-        gradient = objective.evaluate(start).gradient
-        start += np.log(np.maximum(objective.wins, 0.5) / np.maximum(objective.wins - gradient, 0.5))
-    return np.asarray(start - start.mean())
-
-
-def solve(objective: Objective, solver: str, tol: float, max_iter: int) -> Solution:
-    """Maximise; a warning if the maximum was not reached within `tol`."""
+def solve(problem: WorthProblem, solver: str, tol: float, max_iter: int, start: Floats | None = None) -> WorthSolution:
+    """Maximise, from parameters that are known to be close if given; warns if the maximum is not reached."""
+    problem = problem.as_counts()
+    start = problem.start() if start is None else start
+    if _check_em(problem, solver):
+        return WorthSolution(*solve_graphs(_graph_problem(problem), start, tol, max_iter))
     run = {"newton": _newton, "lbfgs": _lbfgs, "mm": _mm}[solver]
-    objective = objective.as_counts()
-    start = _start(objective)
-    with calm_blas(objective.size):
-        parameters, steps = run(objective, start, tol, max_iter)
-    value, gradient, _ = objective.evaluate(parameters)
-    residual = float(np.max(np.abs(gradient) / np.sqrt(_scale(objective, gradient)), initial=0.0))
+    with single_threaded_blas(problem.size):
+        parameters, steps = run(problem, start, tol, max_iter)
+    value, gradient, _ = problem.evaluate(parameters)
+    residual = float(np.max(np.abs(gradient) / np.sqrt(problem.scale(gradient)), initial=0.0))
     converged = residual <= max(tol, 10.0 * _rounding(value))
-    if not converged and np.ptp(objective.scores(parameters)) > 0.99 * LARGEST_SPREAD:
+    if not converged and np.ptp(problem.scores(parameters)) > 0.99 * LARGEST_SPREAD:
         raise ValueError(
-            f"the estimate lies beyond what float64 can hold, with scores more than {LARGEST_SPREAD:g} apart: "
+            f"the estimate exceeds the range of float64, with scores more than {LARGEST_SPREAD:g} apart: "
             "draw them together by prior or ridge"
         )
     if not converged:
         warnings.warn(
-            f"{solver} did not converge in {steps} steps: the gradient is still {residual:.1e} standard errors, where "
-            f"{tol:.1e} was asked for; raise max_iter, or choose another solver",
+            f"{solver} did not converge in {steps} steps: the gradient is still {residual:.1e} standard errors, above "
+            f"tol={tol:.1e}; raise max_iter, or choose another solver",
             ConvergenceWarning,
             stacklevel=3,
         )
-    return Solution(parameters, residual, steps, converged)
+    return WorthSolution(parameters, residual, steps, converged)
+
+
+def _check_em(problem: WorthProblem, solver: str) -> bool:
+    """Whether the solver is EM, which is for graphs, and the only one for graphs that have to be sampled."""
+    graphs = isinstance(problem.likelihood, GraphLikelihood)
+    if solver == "em" and not graphs:
+        raise ValueError("solver 'em' is for graphs of preferences: choose 'auto'")
+    if graphs and solver != "em" and not problem.likelihood.is_exact:
+        raise ValueError(f"graphs that have to be sampled need the solver 'em', got {solver!r}: choose 'auto'")
+    return solver == "em"
+
+
+def _graph_problem(problem: WorthProblem) -> GraphProblem:
+    likelihood = problem.likelihood
+    design = likelihood.design if problem.X is None else likelihood.design @ problem.X
+    return GraphProblem(likelihood.objective, design, problem.penalties)
 
 
 def _rounding(value: float) -> float:
-    """A step of so many standard errors changes the value by as little as rounding does: there is no going further."""
+    """A step of this many standard errors changes the value only by rounding, so that no solver can get closer."""
     return float(np.sqrt(np.finfo(np.float64).eps * max(abs(value), 1.0)))
 
 
-def _scale(objective: Objective, gradient: Floats) -> Floats:
-    """The curvature of MM's surrogate for each parameter."""
-    if objective.X is not None:
-        weights = float(objective.wins.sum())
-        return np.asarray(objective.ridge + np.maximum(weights * objective.X.var(axis=0), 1e-12))
-    scale = objective.wins - gradient + objective.ridge
-    return np.asarray(np.maximum(scale, 1e-12 * scale.max()))
-
-
-def _newton(objective: Objective, start: Floats, _tol: float, max_iter: int) -> tuple[Floats, int]:
+def _newton(problem: WorthProblem, start: Floats, _tol: float, max_iter: int) -> tuple[Floats, int]:
     parameters = start
-    value, gradient, information = objective.evaluate(parameters, INFORMATION)
+    value, gradient, information = problem.evaluate(parameters, INFORMATION)
     for step in range(1, max_iter + 1):
-        direction = cho_solve(objective.factor(information), gradient)
+        direction = cho_solve(problem.factor(information), gradient)
         gain = float(gradient @ direction)
         if gain <= _LAST_STEP:
             return parameters + direction, step
-        length = min(1.0, LARGEST_SPREAD / max(float(np.ptp(objective.scores(direction))), 1e-300))
+        length = min(1.0, LARGEST_SPREAD / max(float(np.ptp(problem.scores(direction))), 1e-300))
         for _ in range(_MOST_HALVINGS):
             new = parameters + length * direction
-            if objective.allows(new):
-                new_value, gradient, information = objective.evaluate(new, INFORMATION)
+            if problem.allows(new):
+                new_value, gradient, information = problem.evaluate(new, INFORMATION)
                 if new_value >= value + 1e-4 * length * gain or length * gain <= 1e-9 * abs(value):
                     break
             length *= 0.5
@@ -124,15 +126,15 @@ def _newton(objective: Objective, start: Floats, _tol: float, max_iter: int) -> 
     return parameters, max_iter
 
 
-def _lbfgs(objective: Objective, start: Floats, tol: float, max_iter: int) -> tuple[Floats, int]:
-    value, gradient, _ = objective.evaluate(start)
-    root = np.sqrt(_scale(objective, gradient))
+def _lbfgs(problem: WorthProblem, start: Floats, tol: float, max_iter: int) -> tuple[Floats, int]:
+    value, gradient, _ = problem.evaluate(start)
+    root = np.sqrt(problem.scale(gradient))
 
     def negative(scaled: Floats) -> tuple[float, Floats]:
         parameters = scaled / root
-        if not objective.allows(parameters):
+        if not problem.allows(parameters):
             return np.inf, np.zeros_like(scaled)
-        value, gradient, _ = objective.evaluate(parameters)
+        value, gradient, _ = problem.evaluate(parameters)
         return -value, -gradient / root
 
     found = minimize(
@@ -151,16 +153,16 @@ def _lbfgs(objective: Objective, start: Floats, tol: float, max_iter: int) -> tu
     return found.x / root, int(found.nit)
 
 
-def _mm(objective: Objective, start: Floats, tol: float, max_iter: int) -> tuple[Floats, int]:
-    wins = objective.wins
+def _mm(problem: WorthProblem, start: Floats, tol: float, max_iter: int) -> tuple[Floats, int]:
+    wins = problem.wins
     parameters = start
     for step in range(1, max_iter + 1):
-        gradient = objective.evaluate(parameters).gradient
+        gradient = problem.evaluate(parameters).gradient
         exposure = wins - gradient
         if np.max(np.abs(gradient) / np.sqrt(exposure)) <= 0.5 * tol:
             return parameters, step
         new = parameters + np.log(wins / exposure)
-        if not objective.allows(new):
+        if not problem.allows(new):
             return parameters, step
         parameters = new
     return parameters, max_iter

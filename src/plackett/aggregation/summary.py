@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plackett.aggregation.connectivity import REASONS, listing
+from plackett.aggregation.ratings import Ratings
 from plackett.data.files import open_target
 from plackett.data.text import csv_cell, visible
 
@@ -34,18 +35,23 @@ class WorthRow:
 
 
 COLUMNS = tuple(column.name for column in fields(WorthRow))
-"""Of files of worths."""
+"""The columns of files of worths."""
 
 
 @dataclass(frozen=True)
 class WorthSummary:
-    """Items from the best down, and how the model fits."""
+    """Items, best first, and how well the model fits."""
 
     rows: list[WorthRow]
     confidence: float
     facts: dict[str, Any]
     outside: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Items that are not ranked, by a key of `connectivity.REASONS`."""
+    ratings: Ratings | None = None
+    """The scores on another scale, shown in place of worths."""
+
+    def with_ratings(self, ratings: Ratings) -> WorthSummary:
+        return replace(self, ratings=ratings)
 
     def __iter__(self) -> Iterator[WorthRow]:
         return iter(self.rows)
@@ -63,21 +69,29 @@ class WorthSummary:
             for where, names in self.outside.items()
             for name in names
         ]
-        rows = [asdict(row) for row in self.rows]
+        rows = [asdict(row) | self._rating(row) for row in self.rows]
         return {"confidence": self.confidence, **self.facts, "outside": outside, "items": rows}
 
     def save(self, path: str | Path) -> None:
-        """Write a row an item to a file that ends with .csv or .json, compressed if .gz or the like follows."""
+        """Write one row per item to a file that ends with .csv or .json, compressed if .gz or the like follows."""
         if table_format(path) == ".json":
             text = json.dumps(self.as_dict(), indent=1, default=str) + "\n"
         else:
             table = io.StringIO(newline="")
-            writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
+            extra = [] if self.ratings is None else list(self._rating(self.rows[0]))
+            writer = csv.DictWriter(table, [*COLUMNS, *extra], lineterminator="\n")
             writer.writeheader()
-            writer.writerows(asdict(row) | {"item": _item_cell(row.item)} for row in self.rows)
+            writer.writerows(asdict(row) | {"item": _item_cell(row.item)} | self._rating(row) for row in self.rows)
             text = table.getvalue()
         with open_target(path) as file:
             file.write(text.encode())
+
+    def _rating(self, row: WorthRow) -> dict[str, float]:
+        if self.ratings is None:
+            return {}
+        place = self.ratings.items.index(row.item)
+        ends = {"rating": self.ratings.ratings, "rating_low": self.ratings.low, "rating_high": self.ratings.high}
+        return {name: float(values[place]) for name, values in ends.items()}
 
     def __str__(self) -> str:
         header = self.header()
@@ -92,21 +106,29 @@ class WorthSummary:
         return "\n".join([*(line.rstrip() for line in lines), "", self.fit()])
 
     def header(self) -> list[str]:
-        """Of the table that people see."""
-        return ["rank", "item", "worth", f"{self.confidence:.0%} interval", "score", "error", "ranks"]
+        """The header of the printed table."""
+        what = "worth" if self.ratings is None else "rating"
+        return ["rank", "item", what, f"{self.confidence:.0%} interval", "score", "error", "ranks"]
 
     def cells(self) -> list[list[str]]:
-        """The rows that people see: items by rank, and what is above, below or beside them."""
+        """The rows of the printed table: items by rank, and those above, below or beside them."""
         above, below = (self.outside.get(where, ()) for where in ("above", "below"))
         last = len(above) + len(self.rows)
         found = [_outside_cells(_places(1, len(above)), above, "infinite")] if above else []
-        found += map(row_cells, self.rows)
+        found += [self._with_rating(row) for row in self.rows]
         found += [_outside_cells(_places(last + 1, last + len(below)), below, "0")] if below else []
         beside = (names for where, names in self.outside.items() if where not in ("above", "below"))
         return found + [_outside_cells("", names, "unknown") for names in beside]
 
+    def _with_rating(self, row: WorthRow) -> list[str]:
+        cells = row_cells(row)
+        if self.ratings is not None:
+            value, low, high = self._rating(row).values()
+            cells[2:4] = [f"{value:.0f}", f"{low:.0f} - {high:.0f}"]
+        return cells
+
     def fit(self) -> str:
-        """How the model fits, and why items are left out, in a line."""
+        """How well the model fits, and why items are left out, in one line."""
         texts = []
         for name, value in self.facts.items():
             number = isinstance(value, float)
@@ -137,7 +159,7 @@ def _outside_cells(places: str, names: Sequence[Any], worth: str) -> list[str]:
 
 
 def row_cells(row: WorthRow) -> list[str]:
-    """What is shown of an item."""
+    """The cells of an item in the printed table."""
     return [
         str(row.rank),
         str(row.item),

@@ -1,20 +1,21 @@
-"""Objectives for boosted trees, and the loop that trains them. The estimator is `plackett.BoostedRanker`.
+"""How boosted trees are fitted. The estimator is `plackett.BoostedRanker`.
 
-base                          what an objective is
-partition, plrank, grades, torch_losses   the objectives
-objectives                    objectives by name
-training, checkpoints         the boosting loop
-dropin                        for training code in LightGBM or XGBoost
+Start with `fitting`: `fit_trees` turns `TreeSettings` and `ListedRows` into a model. `trainer` is the boosting loop
+around LightGBM, `objectives` the table of losses (`tier_objective`, `plrank`, `grades`), `prediction` computes scores,
+`model_text` and `tree_checkpoints` read and write files, `dropin` serves training code written for LightGBM or XGBoost.
+May import: `losses`, `data`, `metrics`, `likelihood` and the foundation. torch is imported only for torch losses.
 """
 
-from plackett.boosted.base import Objective
 from plackett.boosted.dropin import lightgbm_metric, lightgbm_objective, xgboost_metric, xgboost_objective
-from plackett.boosted.objectives import LOSS_OBJECTIVES, OBJECTIVES, make_objective, objective_names
+from plackett.boosted.objectives import OBJECTIVES, make_objective, objective_names
+from plackett.boosted.plrank import PLRankObjective
+from plackett.objective import ListObjective, Objective
 
 __all__ = [
-    "LOSS_OBJECTIVES",
     "OBJECTIVES",
+    "ListObjective",
     "Objective",
+    "PLRankObjective",
     "lightgbm_metric",
     "lightgbm_objective",
     "make_objective",

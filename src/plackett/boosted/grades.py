@@ -10,12 +10,20 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from plackett.boosted.base import Floats, Objective, grades_of
-from plackett.boosted.plrank import ContextObjective, grouped_sums, whole_lists
+from plackett.boosted.plrank import ContextObjective, contexts_of_whole_lists, grouped_sums
 from plackett.likelihood.tiers import make_tiers
 from plackett.lists import IntArray
+from plackett.objective import Floats, Leaves, ListObjective
+
+
+def grades_of(labels: Floats, name: str) -> Floats:
+    """The labels, checked to be grades from 0 to 60, so that the gain 2^grade - 1 is a usable number."""
+    if labels.size and (labels.min() < 0 or labels.max() > 60):
+        raise ValueError(
+            f"labels must be grades from 0 to 60 for the objective {name!r}, got {labels.min():g} to {labels.max():g}"
+        )
+    return labels
 
 
 def gains_of(labels: Floats, name: str) -> Floats:
@@ -42,11 +50,12 @@ def _list_sums(values: Floats, offsets: IntArray) -> Floats:
     return grouped_sums(values, np.repeat(np.arange(lists), np.diff(offsets)), lists)
 
 
-class MART(Objective):
+class MART(ListObjective):
     """(score - grade)^2 / 2."""
 
     name: ClassVar[str] = "mart"
     has_newton_leaves: ClassVar[bool] = True
+    is_convex = True
 
     def __init__(self, labels: Floats, offsets: IntArray, weights: Floats) -> None:
         super().__init__(labels, offsets, weights)
@@ -54,7 +63,7 @@ class MART(Objective):
 
     @classmethod
     def target_of(cls, labels: Floats, offsets: IntArray) -> Floats:
-        """What the scores are to be."""
+        """The scores that the loss asks for."""
         del offsets
         return grades_of(labels, cls.name)
 
@@ -69,7 +78,7 @@ class MART(Objective):
     def derivatives(self, scores: Floats) -> tuple[Floats, Floats]:
         return self.row_weights * (scores - self.target), self.row_weights.copy()
 
-    def leaf_derivatives(self, scores: Floats, leaf: npt.NDArray[np.int32], leaves: int) -> tuple[Floats, Floats]:
+    def leaf_derivatives(self, scores: Floats, leaf: Leaves, leaves: int) -> tuple[Floats, Floats]:
         gradient, hessian = self.derivatives(scores)
         return grouped_sums(gradient, leaf, leaves), grouped_sums(hessian, leaf, leaves)
 
@@ -95,7 +104,7 @@ class ConsistentMART(MART):
         return normalised_gains_of(labels, offsets, cls.name)
 
 
-class CosMART(Objective):
+class CosMART(ListObjective):
     """1 - cos(scores, G) of each list with a relevant document; scores of norm 0 have a cosine of 0 and no gradient."""
 
     name: ClassVar[str] = "cosmart"
@@ -104,7 +113,7 @@ class CosMART(Objective):
         super().__init__(labels, offsets, weights)
         gains = self.gains_of(labels, offsets)
         norm = np.sqrt(_list_sums(gains * gains, offsets))
-        # Of each list its factor in the loss, and gains of norm 1.
+        # (lists,) factors in the loss, and (rows,) gains scaled to norm 1 within each list.
         self.factor = weights * self.importance(norm)
         self.direction = gains / np.repeat(np.where(norm > 0.0, norm, 1.0), np.diff(offsets))
 
@@ -115,7 +124,7 @@ class CosMART(Objective):
 
     @staticmethod
     def importance(norm: Floats) -> Floats:
-        """Of lists whose gains have the given norm."""
+        """The factor of lists whose gains have the given norm."""
         return np.sign(norm)
 
     def start(self) -> float:
@@ -137,9 +146,9 @@ class CosMART(Objective):
         cosine, norm = self._cosine_and_norm(scores)
         turning = np.divide(self.factor, norm, out=np.zeros_like(norm), where=norm > 0.0)
         shrinking = np.divide(cosine, norm, out=np.zeros_like(norm), where=norm > 0.0)
-        bend = np.divide(turning, norm, out=np.zeros_like(norm), where=norm > 0.0) * (2.0 / np.sqrt(3.0))
+        curvature = np.divide(turning, norm, out=np.zeros_like(norm), where=norm > 0.0) * (2.0 / np.sqrt(3.0))
         gradient = np.repeat(turning, sizes) * (np.repeat(shrinking, sizes) * scores - self.direction)
-        return gradient, np.repeat(bend, sizes)
+        return gradient, np.repeat(curvature, sizes)
 
     def _cosine_and_norm(self, scores: Floats) -> tuple[Floats, Floats]:
         norm = np.sqrt(_list_sums(scores * scores, self.offsets))
@@ -150,7 +159,7 @@ class CosMART(Objective):
 class ConsistentCosMART(CosMART):
     """(1 - cos(scores, g)) times the norm of g.
 
-    The cosine does not see that g has another length than G. What makes it consistent is the factor: up to a constant
+    The cosine does not depend on the length of g. The factor makes the loss consistent: up to a constant
     the loss is |s / |s| - g|^2 / 2, so the best scores point to the mean of g, not to that of G / norm(G).
     """
 
@@ -172,7 +181,7 @@ class KLMART(ContextObjective):
 
     def __init__(self, labels: Floats, offsets: IntArray, weights: Floats) -> None:
         super().__init__(labels, offsets, weights)
-        self.contexts = whole_lists(offsets)
+        self.contexts = contexts_of_whole_lists(offsets)
         wanted = self.wanted(labels, offsets)
         mass = _list_sums(wanted, offsets)
         self.scale, self.target = weights * mass, self.row_weights * wanted
@@ -182,7 +191,7 @@ class KLMART(ContextObjective):
 
     @classmethod
     def wanted(cls, labels: Floats, offsets: IntArray) -> Floats:
-        """How much each item is to have of the list's mass."""
+        """The share of the list's mass that each item should get."""
         gains = gains_of(labels, cls.name)
         sizes = np.diff(offsets)
         e = np.exp(gains - np.repeat(_list_peaks(gains, offsets), sizes))
@@ -222,7 +231,7 @@ def _list_peaks(values: Floats, offsets: IntArray) -> Floats:
     return peaks
 
 
-GRADE_OBJECTIVES: dict[str, type[Objective]] = {
+GRADE_OBJECTIVES: dict[str, type[ListObjective]] = {
     objective.name: objective
     for objective in (MART, GainMART, ConsistentMART, CosMART, ConsistentCosMART, KLMART, ConsistentKLMART)
 }

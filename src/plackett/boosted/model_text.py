@@ -1,9 +1,9 @@
 """LightGBM's text of a model, checked before LightGBM reads it.
 
-LightGBM takes the text at its word: where sizes, counts or children are not what they should be, it reads beyond its
-arrays, loops for ever or ends the process. So everything it uses is checked here: which lines there are, that the trees
-are as long as is said, that arrays have their lengths and numbers are finite, that every node and leaf is reached once.
-What follows the trees (importances, the parameters of the training) is kept from it, but for pandas' categories.
+LightGBM trusts the text: if sizes, counts or children are wrong, it reads beyond its arrays, loops forever or ends the
+process. So everything it uses is checked here: which lines there are, the lengths of trees and arrays, that numbers are
+finite, and that every node and leaf is reached exactly once. Of the text after the trees (importances, parameters of
+the training) LightGBM gets only pandas' categories.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from plackett.data.stored import parse_json
+from plackett.data.untrusted import parse_json
 from plackett.errors import DataError
 
 _DEEPEST = 2000  # levels: LightGBM explains predictions by recursion, with a table of levels x levels
@@ -52,11 +52,11 @@ Numbers = npt.NDArray[np.float64]
 
 
 def check_model_text(text: str, file: str) -> str:
-    """What LightGBM may see of a model's text: the header, the trees, and the categories of pandas."""
+    """The part of a model's text that LightGBM gets: the header, the trees, and the categories of pandas."""
     try:
         return _checked(text)
     except ValueError as error:
-        raise DataError(f"not a model that LightGBM can be given: {error}", file=file) from None
+        raise DataError(f"not a model that LightGBM can safely read: {error}", file=file) from None
 
 
 def _checked(text: str) -> str:
@@ -72,7 +72,7 @@ def _checked(text: str) -> str:
             raise ValueError(f"tree {number}: {error}") from None
         end += size
     if not body.startswith(_END, end):
-        raise ValueError(f"expected {_END.strip()!r} after {len(sizes)} trees of the sizes that tree_sizes says")
+        raise ValueError(f"expected {_END.strip()!r} after {len(sizes)} trees of the sizes in tree_sizes")
     if not math.isfinite(largest):
         raise ValueError("the leaves of its trees can sum to infinity")
     found = text.rfind(_PANDAS)
@@ -108,7 +108,7 @@ def _check_header(header: str) -> tuple[int, list[int]]:
     _within(sizes, "tree_sizes", 1, 2**31)
     classes = _whole(fields, "num_class", 1)
     if _whole(fields, "num_tree_per_iteration", 1) != classes or len(sizes) % classes or not len(sizes):
-        raise ValueError(f"{len(sizes)} trees of {classes} classes, with num_tree_per_iteration of another number")
+        raise ValueError(f"{len(sizes)} trees of {classes} classes, which does not match num_tree_per_iteration")
     _check_objective(fields.get("objective", "custom"), classes)
     return features, sizes.astype(np.int64).tolist()
 
@@ -135,7 +135,7 @@ def _check_categories(categories: Any) -> None:
 
 
 def _check_tree(text: str, number: int, features: int) -> float:
-    """The largest number that the tree can add to a score, but for what linear leaves make of features."""
+    """The largest number that the tree can add to a score, apart from the features in linear leaves."""
     if not text.startswith(f"Tree={number}\n") or not text.endswith("\n\n\n"):
         raise ValueError("it does not begin and end where tree_sizes says")
     fields = _fields(text[:-3].split("\n")[1:])
@@ -162,7 +162,7 @@ def _check_tree(text: str, number: int, features: int) -> float:
 
 
 def _check_children(left: Numbers, right: Numbers) -> None:
-    """A child is a later node, or leaf i as -1 - i. If each comes once, they are a tree."""
+    """A child is a later node, or leaf i as -1 - i. If each occurs once, they form a tree."""
     nodes = len(left)
     if nodes == 0:
         return
@@ -184,10 +184,9 @@ def _check_decisions(fields: dict[str, str], nodes: int, categories: int) -> Non
     """Bit 0: by category; bit 1: where missing values go; bits 2 and 3: what is missing, one of three kinds."""
     decisions = _wholes(fields, "decision_type", nodes).astype(np.int64)
     _within(decisions, "decision_type", 0, 11)
-    threshold = _numbers(fields, "threshold", nodes)
-    sets = threshold[decisions & 1 == 1]
+    sets = _thresholds(fields, nodes)[decisions & 1 == 1]
     if (sets != np.floor(sets)).any() or (sets < 0).any() or (sets >= categories).any():
-        raise ValueError(f"the threshold of a split by category must be the number of one of {categories} sets of them")
+        raise ValueError(f"the threshold of a categorical split must be one of {categories} sets of categories")
     if categories:
         ends = _wholes(fields, "cat_boundaries", categories + 1)
         if ends[0] != 0 or (np.diff(ends) < 1).any():
@@ -195,10 +194,18 @@ def _check_decisions(fields: dict[str, str], nodes: int, categories: int) -> Non
         _within(_wholes(fields, "cat_threshold", int(ends[-1])), "cat_threshold", 0, 2**32 - 1)
 
 
+def _thresholds(fields: dict[str, str], nodes: int) -> Numbers:
+    """Thresholds of splits; inf separates all numbers from missing values."""
+    words = fields.get("threshold", "").split(" ")
+    found = _numbers({"threshold": " ".join("0" if word == "inf" else word for word in words)}, "threshold", nodes)
+    found[[word == "inf" for word in words[:nodes]]] = np.inf
+    return found
+
+
 def _check_linear(fields: dict[str, str], leaves: int, features: int) -> Numbers:
     """Each leaf lists its features and coefficients, every one followed by a blank, and a blank at the end.
 
-    What is returned are the constants of the leaves.
+    Returns the constants of the leaves.
     """
     constants = _numbers(fields, "leaf_const", leaves)
     counts = _wholes(fields, "num_features", leaves)
@@ -223,7 +230,7 @@ def _fields(lines: list[str]) -> dict[str, str]:
     for line in lines:
         name, _, value = line.partition("=")
         if name in fields:
-            raise ValueError(f"the line {name[:40]!r} comes twice")
+            raise ValueError(f"the line {name[:40]!r} occurs twice")
         fields[name] = value
     return fields
 

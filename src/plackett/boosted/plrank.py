@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from plackett.boosted.base import Floats, Objective
-from plackett.boosted.plrank_kernels import context_bends, context_derivatives, share_contexts
-from plackett.likelihood.partition import check_top
+from plackett.arguments import check_positive, check_top
+from plackett.boosted.plrank_kernels import context_curvature, context_derivatives, share_contexts
 from plackett.likelihood.tiers import make_tiers
-from plackett.lists import IntArray, check_positive, offsets_from_sizes
+from plackett.lists import IntArray, offsets_from_sizes
+from plackett.objective import Floats, ListObjective
 from plackett.threads import run_over_ranges
 
 Int32s = npt.NDArray[np.int32]
@@ -32,17 +32,17 @@ def grouped_sums(values: Floats, group: npt.NDArray[np.integer[Any]], groups: in
 
 @dataclass(frozen=True)
 class Contexts:
-    """What is left of each list after the first choices of some orders; equal sets are stored once.
+    """The items left in each list after the first choices of some orders; equal sets are stored once.
 
     Documents are numbered within their list, those that are removed from some context first.
 
     offsets     the lists
     rows        the row of each document, list by list
-    removable   of each list, how many documents are removed from some context
+    removable   (lists,): how many documents are removed from some context
     places      list b has the places places[b] to places[b+1] - 1, and before each of them a context
     chosen      (orders, places): the document that an order chooses at a place
     owner       (orders, places): the first order with the same context, which stores it
-    count       (orders, places): how many orders share the context; 0 but for its owner
+    count       (orders, places): how many orders share the context; 0 except at its owner
     """
 
     offsets: IntArray
@@ -60,7 +60,7 @@ class Contexts:
         run_over_ranges(call, cost)
 
 
-def whole_lists(offsets: IntArray) -> Contexts:
+def contexts_of_whole_lists(offsets: IntArray) -> Contexts:
     """One context for each list, the list itself."""
     lists, items = len(offsets) - 1, int(offsets[-1])
     places = offsets_from_sizes(np.minimum(np.diff(offsets), 1))
@@ -73,7 +73,7 @@ def contexts_of(chosen_rows: IntArray, places: IntArray, offsets: IntArray) -> C
     lists, items = len(offsets) - 1, int(offsets[-1])
     list_of = np.repeat(np.arange(lists), np.diff(offsets))
     is_last = np.zeros(chosen_rows.shape[1], np.bool_)
-    is_last[places[1:][np.diff(places) > 0] - 1] = True  # what is chosen last is removed from no context
+    is_last[places[1:][np.diff(places) > 0] - 1] = True  # the last choice is removed from no context
     is_removable = np.zeros(items, np.bool_)
     is_removable[chosen_rows[:, ~is_last]] = True
     rows = np.argsort(2 * list_of + ~is_removable, kind="stable")
@@ -88,8 +88,8 @@ def contexts_of(chosen_rows: IntArray, places: IntArray, offsets: IntArray) -> C
     return contexts
 
 
-class ContextObjective(Objective):
-    """A loss made of choices from contexts. Of a list, with C its contexts and s the scores,
+class ContextObjective(ListObjective):
+    """A loss made of choices from contexts. For a list with contexts C and scores s it is
 
         scale * sum_C count_C log sum_{d in C} exp(s_d) - sum_d target_d s_d,   sum_d target_d = scale * sum_C count_C
     """  # fmt: skip
@@ -101,18 +101,19 @@ class ContextObjective(Objective):
     """One per row, times the weight of its list."""
 
     has_newton_leaves: ClassVar[bool] = True
+    is_convex = True
 
     def value(self, scores: Floats) -> float:
         return float(self._values_and_pulls(scores)[0].sum())
 
     def leaf_derivatives(self, scores: Floats, leaf: Int32s, leaves: int) -> tuple[Floats, Floats]:
-        """The slope is the sum of the gradient; the bend is scale * sum_C count_C p (1 - p), p = P(leaf | C)."""
+        """The slope is the sum of the gradient; the curvature is scale * sum_C count_C p (1 - p), p = P(leaf | C)."""
         c, parts = self.contexts, dict[int, Floats]()
 
         def call(first: int, last: int) -> int:
             parts[first] = np.zeros(leaves)
             return int(
-                context_bends(
+                context_curvature(
                     first, last, scores, leaf, self.scale, c.offsets, c.rows, c.removable, c.places, c.chosen, c.owner,
                     c.count, parts[first],
                 )
@@ -120,7 +121,7 @@ class ContextObjective(Objective):
 
         c.run(call, leaves)
         slope = grouped_sums(self.derivatives(scores)[0], leaf, leaves)
-        # In the order of the lists, whichever was ready first: the same sums at every run.
+        # Added in the order of the lists, whichever part finished first, so that every run gives the same sums.
         return slope, sum((parts[first] for first in sorted(parts)), np.zeros(leaves))
 
     def _values_and_pulls(self, scores: Floats) -> tuple[Floats, Floats]:
@@ -154,6 +155,8 @@ class PLRankObjective(ContextObjective):
     >>> round(objective.value(np.zeros(4)), 6)  # log 4 + log 3 + log 2, whatever the order
     3.178054
     """
+
+    options: ClassVar[tuple[str, ...]] = ("n_permutations", "random_state", "top")
 
     def __init__(
         self,
@@ -191,7 +194,7 @@ def _draw_orders(
 ) -> tuple[IntArray, IntArray]:
     """Rows (orders, places) by descending label, those of equal label in random order, and the places of each list.
 
-    The last document of a list is no choice: it has no place.
+    The last document of a list is not a choice, so it has no place.
     """
     tiers = make_tiers(labels, offsets)
     tier = np.empty(len(labels), np.int64)

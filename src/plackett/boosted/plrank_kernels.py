@@ -2,8 +2,8 @@
 
 A context is what is left of a list after its first choices. The contexts of one order of choices are nested, so their
 denominators follow each other from the last to the first by additions alone: with d the document chosen from C,
-Z_C = Z_{C without d} + exp(s_d). Subtracting from the sum over the whole list would leave nothing of a small rest. All
-of it is in logarithms, for the best documents may be a thousand above those that remain when they are gone.
+Z_C = Z_{C without d} + exp(s_d). Subtracting from the sum over the whole list would cancel where little is left. All
+sums are kept as logarithms, because the best documents may score a thousand above the rest.
 
 Arrays of a list, its documents arranged so that the removable ones come first (see `Contexts`):
 
@@ -17,16 +17,9 @@ import math
 
 import numpy as np
 
-from plackett.compilation import inner, inner_sum, kernel
+from plackett.compilation import inner, kernel
 from plackett.likelihood.elementary import fast_exp, fast_log1p_of_unit
-
-
-@inner
-def _longest(first, last, offsets):
-    longest = 1
-    for b in range(first, last):
-        longest = max(longest, offsets[b + 1] - offsets[b])
-    return longest
+from plackett.likelihood.kernel_parts import exponentials, longest_list, number_leaves
 
 
 @kernel
@@ -36,7 +29,7 @@ def share_contexts(first, last, offsets, places, chosen, owner, count):
     The first j choices of two orders are the same set if the largest place that the one gives to those of the other is
     below j: exact, and without building a set.
     """
-    longest = _longest(first, last, offsets)
+    longest = longest_list(offsets, first, last)
     place_of = np.full(longest, longest)  # of each document in order q; documents it does not choose come last
     for b in range(first, last):
         begin, end = places[b], places[b + 1]
@@ -75,16 +68,6 @@ def _gather(scores, rows, s):
     return peak
 
 
-@inner_sum
-def _exponentials(s, peak, e):
-    """e = exp(s - peak); returns its sum."""
-    total = 0.0
-    for i in range(s.size):
-        e[i] = fast_exp(s[i] - peak)
-        total += e[i]
-    return total
-
-
 @inner
 def _mark(removed, choices, value):
     for d in choices:
@@ -97,7 +80,7 @@ def _log_denominators(s, removable, chosen, owner, e, removed, log_z):
     peak = -math.inf
     for i in range(removable, s.size):
         peak = max(peak, s[i])
-    total = _exponentials(s[removable:], peak, e[removable:])
+    total = exponentials(s[removable:], peak, e[removable:])
     final = chosen.shape[1] - 1
     for q in range(chosen.shape[0]):
         for j in range(final, -1, -1):
@@ -147,11 +130,11 @@ def _pulls(s, removable, chosen, e, peak, log_z, within, level, pull):
 def context_derivatives(
     first, last, scores, target, scale, offsets, rows, removable, places, chosen, owner, count, value, pull
 ):
-    """Of each list scale * sum_C count_C log Z_C - sum_d target_d s_d; of each document scale * sum_C count_C p(d | C).
+    """Per list scale * sum_C count_C log Z_C - sum_d target_d s_d; per document scale * sum_C count_C p(d | C).
 
-    The targets of a list add up to scale * sum_C count_C, so that its largest score can be taken off from all.
+    The targets of a list add up to scale * sum_C count_C, so its largest score can be subtracted from all.
     """
-    longest, deepest = _longest(first, last, offsets), _longest(first, last, places)
+    longest, deepest = longest_list(offsets, first, last), longest_list(places, first, last)
     s_buffer, e_buffer, pull_buffer = np.empty(longest), np.empty(longest), np.empty(longest)
     level, within, removed = np.empty(longest), np.empty(deepest), np.zeros(longest, np.bool_)
     log_z_buffer = np.empty((chosen.shape[0], deepest))
@@ -180,24 +163,8 @@ def context_derivatives(
 
 
 @inner
-def _slots(leaf, rows, slot_of_leaf, leaf_of_slot, slot):
-    """Number the leaves that documents of a list fall into; returns how many there are."""
-    slots = 0
-    for i in range(rows.size):
-        number = leaf[rows[i]]
-        if slot_of_leaf[number] < 0:
-            slot_of_leaf[number] = slots
-            leaf_of_slot[slots] = number
-            slots += 1
-        slot[i] = slot_of_leaf[number]
-    for k in range(slots):
-        slot_of_leaf[leaf_of_slot[k]] = -1
-    return slots
-
-
-@inner
-def _add_bends(s, removable, chosen, owner, count, e, peak, log_z, removed, slot, mass, share, bend):
-    """bend += sum over contexts C of count_C p (1 - p), p = `share` of the leaf in C, for the leaves of a list.
+def _add_curvature(s, removable, chosen, owner, count, e, peak, log_z, removed, slot, mass, share, curvature):
+    """curvature += sum over contexts C of count_C p (1 - p), p = `share` of the leaf in C, for the leaves of a list.
 
     The shares of a context follow from those of the next one of its order, as the denominators do.
     """
@@ -230,37 +197,37 @@ def _add_bends(s, removable, chosen, owner, count, e, peak, log_z, removed, slot
             if owner[q, j] == q:
                 unseen -= 1
                 for k in range(share.size):
-                    bend[k] += count[q, j] * share[k] * max(1.0 - share[k], 0.0)
+                    curvature[k] += count[q, j] * share[k] * max(1.0 - share[k], 0.0)
 
 
 @kernel
-def context_bends(
-    first, last, scores, leaf, scale, offsets, rows, removable, places, chosen, owner, count, bends
+def context_curvature(
+    first, last, scores, leaf, scale, offsets, rows, removable, places, chosen, owner, count, curvatures
 ):  # fmt: skip
-    """Add to bends the second derivative along each leaf, scale * sum_C count_C p (1 - p), of the lists first..last.
+    """Add the second derivative along each leaf, scale * sum_C count_C p (1 - p), of the lists first..last.
 
-    A list that lies in one leaf as a whole adds an exact 0.
+    A list that lies entirely in one leaf adds exactly 0.
     """
-    longest, deepest = _longest(first, last, offsets), _longest(first, last, places)
+    longest, deepest = longest_list(offsets, first, last), longest_list(places, first, last)
     s_buffer, e_buffer, removed = np.empty(longest), np.empty(longest), np.zeros(longest, np.bool_)
     log_z_buffer = np.empty((chosen.shape[0], deepest))
     slot, leaf_of_slot = np.empty(longest, np.int32), np.empty(longest, np.int32)
-    slot_of_leaf = np.full(bends.size, -1, np.int32)
-    mass, share, bend = np.empty(longest), np.empty(longest), np.empty(longest)
+    slot_of_leaf = np.full(curvatures.size, -1, np.int32)
+    mass, share, curvature = np.empty(longest), np.empty(longest), np.empty(longest)
     for b in range(first, last):
         begin, end, place, places_end = offsets[b], offsets[b + 1], places[b], places[b + 1]
-        slots = _slots(leaf, rows[begin:end], slot_of_leaf, leaf_of_slot, slot)
+        slots = number_leaves(leaf, rows[begin:end], slot_of_leaf, leaf_of_slot, slot)
         if slots < 2 or place == places_end:
             continue
         size, choices, owners = end - begin, chosen[:, place:places_end], owner[:, place:places_end]
         s, e, log_z = s_buffer[:size], e_buffer[:size], log_z_buffer[:, : places_end - place]
         _gather(scores, rows[begin:end], s)
         peak = _log_denominators(s, removable[b], choices, owners, e, removed, log_z)
-        bend[:slots] = 0.0
-        _add_bends(
+        curvature[:slots] = 0.0
+        _add_curvature(
             s, removable[b], choices, owners, count[:, place:places_end], e, peak, log_z, removed, slot,
-            mass[:slots], share[:slots], bend[:slots],
+            mass[:slots], share[:slots], curvature[:slots],
         )  # fmt: skip
         for k in range(slots):
-            bends[leaf_of_slot[k]] += scale[b] * bend[k]
+            curvatures[leaf_of_slot[k]] += scale[b] * curvature[k]
     return -1

@@ -13,27 +13,26 @@ import plackett
 app = typer.Typer(
     help="Learning to rank with the Plackett-Luce model from tied and partial feedback.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 console = Console()
 
-# In place of characters that a terminal does not have: those of bars and tables. Others become escapes.
+# Replacements for characters of bars and tables that the terminal cannot encode. Other characters become escapes.
 _PLAIN = str.maketrans(
     {**dict.fromkeys("█▉▊▋▌", "#"), **dict.fromkeys("▍▎▏", "."), "…": "~", "±": "+/-", "\N{EN DASH}": "-"}
 )
 
 
-def _in_plain_characters(error: UnicodeError) -> tuple[str, int]:
+def _replace_unencodable(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end].translate(_PLAIN)
     return text.encode("ascii", "backslashreplace").decode(), error.end
 
 
-def print_whatever_comes() -> None:
-    """Let standard output take every text, also where its encoding, such as ASCII or Latin-1, lacks characters."""
-    codecs.register_error("plackett", _in_plain_characters)
+def escape_unprintable_output() -> None:
+    """Replace or escape characters that the encoding of standard output, such as ASCII or Latin-1, lacks."""
+    codecs.register_error("plackett", _replace_unencodable)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="plackett")

@@ -10,13 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from plackett.cli.app import app, console
-from plackett.cli.outputs import FILE
+from plackett.cli.outputs import FILE, check_outputs_differ
+from plackett.cli.reports import ReportOption, command_line
 
 
 class FormatName(StrEnum):
-    """The formats of `plackett.data.FORMATS`; a test keeps the two alike."""
+    """The formats of `plackett.data.FORMATS`; a test keeps the two in sync."""
 
     letor = "letor"
+    lightgbm = "lightgbm"
     xmc = "xmc"
     preflib = "preflib"
     csv = "csv"
@@ -24,32 +26,32 @@ class FormatName(StrEnum):
 
 
 LayoutOption = Annotated[
-    str | None, typer.Option(help="CSV: ranks, places, or approvals (1 approved, 0 not). Default: ranks or places.")
+    str | None, typer.Option(help="CSV: ranks, places or approvals (1 approved, 0 not). Default: ranks or places.")
 ]
 
 
 def csv_options(
     format_name: FormatName | None, options: dict[str, str | None]
 ) -> tuple[FormatName | None, dict[str, Any]]:
-    """Those that were given, and the format, which they make CSV."""
+    """The format and the CSV options that were given; any such option implies CSV."""
     chosen = {name: value for name, value in options.items() if value is not None}
     if chosen and format_name is None:
         format_name = FormatName.csv
     if chosen and format_name is not FormatName.csv:
         given = " and ".join(f"--{name}" for name in chosen)
-        raise typer.BadParameter(f"{given} {'belong' if len(chosen) > 1 else 'belongs'} to CSV files")
+        raise typer.BadParameter(f"{given} can only be used with CSV files")
     return format_name, chosen
 
 
 def read_data(source: Path, format_name: FormatName | None = None, *, width: int | None = None, **options: Any) -> Any:
-    """The data of a file; `width` is the number of features where the format does not say it."""
+    """Read a file; `width` is the number of features if the format does not state it."""
     from plackett.data.formats import read_any
 
     return read_any(str(source), None if format_name is None else format_name.value, width=width, **options)[1]
 
 
 def _without_nan(value: Any) -> Any:
-    """NaN is no JSON: null in its place."""
+    """Replace NaN, which JSON does not have, with null."""
     if isinstance(value, dict):
         return {key: _without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -59,14 +61,16 @@ def _without_nan(value: Any) -> Any:
 
 @app.command()
 def info(
-    file: Annotated[Path, typer.Argument(help="A data file, compressed or not; - for standard input.")],
-    format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
-    items: Annotated[str | None, typer.Option(help='CSV: the columns of the ranking, such as "L*".')] = None,
-    features: Annotated[str | None, typer.Option(help='CSV: the columns of features, such as "A*".')] = None,
+    file: Annotated[Path, typer.Argument(help="Data file, compressed or not; - for standard input.")],
+    format_name: Annotated[
+        FormatName | None, typer.Option("--format", help="File format. Default: detected from the file.")
+    ] = None,
+    items: Annotated[str | None, typer.Option(help='CSV: columns of the ranking, such as "L*".')] = None,
+    features: Annotated[str | None, typer.Option(help='CSV: columns of the features, such as "A*".')] = None,
     layout: LayoutOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a file holds: format, lists, items, features, grades, tiers, ties."""
+    """Summarise a data file: format, lists, items, features, grades, tiers, ties."""
     from plackett.data import FORMATS, describe
     from plackett.data.formats import read_any
     from plackett.report import description_table
@@ -84,39 +88,42 @@ def info(
 
 @app.command()
 def evaluate(
-    labels: Annotated[Path, typer.Argument(help="The data that was scored: LETOR, Parquet or XMC.")],
+    labels: Annotated[Path, typer.Argument(help="Data that was scored: LETOR, Parquet or XMC.")],
     scores: Annotated[
         list[Path],
-        typer.Argument(help="Scores, one number a line (label:score pairs for XMC). Several systems are compared."),
+        typer.Argument(help="Scores, one number per line (label:score pairs for XMC). Several files are compared."),
     ],
     metric: Annotated[
         list[str] | None,
         typer.Option(
             "--metric",
             "-m",
-            help="Such as ndcg@10, err, map, mrr, p@5, recall@20, tau-b, log-likelihood; psp@3 for XMC. Repeat it.",
+            help="Metric such as ndcg@10, err, map, mrr, p@5, recall@20, tau-b, log-likelihood; psp@3 for XMC. "
+            "Can be repeated.",
         ),
     ] = None,
     train: Annotated[
-        Path | None, typer.Option(help="XMC: training data, for the propensities of psp and psndcg.")
+        Path | None, typer.Option(help="XMC: training data, needed for the propensities of psp and psndcg.")
     ] = None,
-    propensity: Annotated[str, typer.Option(help="XMC: the propensity model, by the name of its data.")] = "default",
+    propensity: Annotated[str, typer.Option(help="XMC: propensity model, named after its data set.")] = "default",
     ties: Annotated[
-        str | None, typer.Option(help="Equal scores: average (exact expectation), stable or random.")
+        str | None, typer.Option(help="Treatment of equal scores: average (exact expectation), stable or random.")
     ] = None,
-    gain: Annotated[str | None, typer.Option(help="NDCG: exp2 or linear.")] = None,
-    empty: Annotated[str | None, typer.Option(help="Lists without a relevant item: skip, 0 or 1.")] = None,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    gain: Annotated[str | None, typer.Option(help="Gain of NDCG: exp2 or linear.")] = None,
+    empty: Annotated[str | None, typer.Option(help="Value for lists without a relevant item: skip, 0 or 1.")] = None,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     per_list: Annotated[
-        Path | None, typer.Option(help="Write the values of every list to this CSV file.", callback=FILE)
+        Path | None, typer.Option(help="CSV file to write the values of every list to.", callback=FILE)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    report: ReportOption = None,
 ) -> None:
-    """Score predictions against labels: a table with confidence intervals, and paired tests between systems."""
+    """Evaluate predictions: metrics with confidence intervals, and paired tests between systems."""
     from plackett.data import MultilabelData, load_scores
     from plackett.evaluation import compare_systems, dump_per_list, evaluate
-    from plackett.report import comparison_table, result_table
+    from plackett.report import comparison_table, evaluation_page, result_table, write_page
 
+    check_outputs_differ("", **{"per-list": per_list, "report": report})
     data = read_data(labels, None)
     options: dict[str, Any] = {"ties": ties, "gain": gain, "empty": int(empty) if empty in ("0", "1") else empty}
     options = {name: value for name, value in options.items() if value is not None}
@@ -127,12 +134,16 @@ def evaluate(
 
         training = read_data(train, None)
         if not isinstance(training, MultilabelData):
-            raise typer.BadParameter("propensities need XMC data", param_hint="--train")
+            raise typer.BadParameter("expected XMC data to compute propensities from", param_hint="--train")
         inverse = inverse_propensity(training.Y, preset=propensity)
     results = evaluate(data, systems, metric, confidence=confidence, inverse_propensity=inverse, **options)
     comparisons = compare_systems(results, confidence=confidence) if len(systems) > 1 else {}
     if per_list is not None:
         dump_per_list(results, per_list)
+    if report is not None:
+        files = {"labels": labels, **_names(scores)}
+        page = evaluation_page(data, results, comparisons, confidence=confidence, files=files, command=command_line())
+        write_page(page, report)
     if as_json:
         found = [
             {"metric": r.metric, "system": r.system, "value": r.value, "interval": r.interval, "lists": r.lists}
@@ -147,8 +158,8 @@ def evaluate(
 
 
 def _names(paths: list[Path]) -> dict[str, Path]:
-    """Names of systems: those of the files, or the whole paths where these are the same."""
+    """Names of systems: the file names, or the full paths if two file names are equal."""
     if len(set(paths)) != len(paths):
-        raise typer.BadParameter("the same file of scores is given twice", param_hint="SCORES")
+        raise typer.BadParameter("expected different files, got the same file twice", param_hint="SCORES")
     short = [path.name for path in paths]
     return dict(zip(short if len(set(short)) == len(short) else map(str, paths), paths, strict=True))

@@ -12,7 +12,7 @@ import typer
 
 from plackett.cli.app import app, console
 from plackett.cli.data import FormatName, read_data
-from plackett.cli.outputs import FIGURE, FILE, MODEL, check_apart
+from plackett.cli.outputs import FIGURE, FILE, MODEL, check_outputs_differ
 from plackett.cli.reports import ReportOption, command_line
 
 _METRICS = {
@@ -22,7 +22,7 @@ _METRICS = {
 
 
 def _parameter(text: str) -> tuple[str, Any]:
-    """name=value, the value as JSON, or as the text it is."""
+    """Parse name=value, with the value as JSON or else as plain text."""
     name, found, value = text.partition("=")
     if not found or not name:
         raise typer.BadParameter(f"expected name=value, got {text!r}", param_hint="--param")
@@ -35,48 +35,51 @@ def _parameter(text: str) -> tuple[str, Any]:
 @app.command()
 def train(
     data: Annotated[Path, typer.Argument(help="Training data: LETOR, XMC or Parquet, compressed or not.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write the model to.", callback=MODEL)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the model to.", callback=MODEL)],
     valid: Annotated[
-        Path | None, typer.Option(help="Validation data: training stops when it no longer improves.")
+        Path | None, typer.Option(help="Validation data; training stops when the metric on it no longer improves.")
     ] = None,
-    test: Annotated[Path | None, typer.Option(help="Test data, scored at the end.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Test data, evaluated at the end.")] = None,
     model: Annotated[
-        str, typer.Option(help="The kind of model: boosted, neural, linear, coordinate_ascent, extreme.")
+        str, typer.Option(help="Kind of model: boosted, neural, linear, coordinate_ascent or extreme.")
     ] = "boosted",
-    objective: Annotated[str | None, typer.Option(help="What is learned; default: the exact likelihood.")] = None,
-    metric: Annotated[
-        str | None, typer.Option(help="What validation measures; default: ndcg@10, or p@1 of labels.")
-    ] = None,
+    objective: Annotated[str | None, typer.Option(help="Training objective. Default: the exact likelihood.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Validation metric. Default: ndcg@10, or p@1 for labels.")] = None,
     param: Annotated[
-        list[str] | None, typer.Option("--param", "-p", help="A parameter of the model, name=value. Repeat it.")
+        list[str] | None, typer.Option("--param", "-p", help="Model parameter, name=value. Can be repeated.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Where to keep the state, to resume from if the training is cut short.")
+        Path | None, typer.Option(help="Path for the training state; an interrupted training resumes from it.")
     ] = None,
     label_shards: Annotated[
         int | None,
-        typer.Option(min=1, help="Under torchrun: how many processes share the labels of an extreme model."),
+        typer.Option(min=1, help="With torchrun: number of processes that share the labels of an extreme model."),
     ] = None,
     features: Annotated[
         int | None,
-        typer.Option(min=1, help="LETOR: the number of features; default: the greatest index in the training data."),
+        typer.Option(min=1, help="LETOR: number of features. Default: the greatest index in the training data."),
+    ] = None,
+    label_names: Annotated[
+        Path | None, typer.Option(help="Text file with the names of the labels of an extreme model, one per line.")
     ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
-            help="A picture of the training, epoch by epoch, or round by round of boosted trees.", callback=FIGURE
+            help="Plot the training by epoch, or by round for boosted trees, to a .png or .svg file.", callback=FIGURE
         ),
     ] = None,
     report: ReportOption = None,
-    format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
+    format_name: Annotated[
+        FormatName | None, typer.Option("--format", help="File format. Default: detected from the file.")
+    ] = None,
 ) -> None:
-    """Train a model and write it to a folder."""
+    """Train a model and save it to a folder."""
     from plackett.estimators import MODELS, make_model
     from plackett.report import training_page, write_page
-    from plackett.report.terminal import shown
+    from plackett.report.terminal import terminal_text
 
-    check_apart("output", output=output, plot=plot, report=report, checkpoint=checkpoint)
+    check_outputs_differ("output", output=output, plot=plot, report=report, checkpoint=checkpoint)
     chosen = dict(_parameter(text) for text in param or [])
     if objective is not None:
         chosen["objective"] = objective
@@ -89,20 +92,26 @@ def train(
         chosen["label_shards"] = label_shards
     estimator = make_model(model, {"random_state": seed} | chosen)
     if plot is not None and not {"epochs", "n_estimators"} & set(estimator.get_params()):
-        raise typer.BadParameter(f"models of kind {model} have no epochs or rounds to plot", param_hint="--plot")
+        raise typer.BadParameter(
+            f"cannot plot the training of a {model} model: it has no epochs or rounds", param_hint="--plot"
+        )
     if checkpoint is not None and "checkpoint" not in inspect.signature(estimator.fit).parameters:
-        raise typer.BadParameter(f"models of kind {model} keep no state to resume from", param_hint="--checkpoint")
+        raise typer.BadParameter(
+            f"cannot checkpoint a {model} model: it has no training state to resume from", param_hint="--checkpoint"
+        )
     files = {name: path for name, path in (("train", data), ("valid", valid), ("test", test)) if path is not None}
     parts = {}
-    for name, path in files.items():  # the training data first, whose width the others have
+    for name, path in files.items():  # training data first: it sets the number of features
         parts[name] = read_data(path, format_name, width=features)
         features = parts["train"].X.shape[1] if hasattr(parts["train"], "X") else None
-    options = {} if checkpoint is None else {"checkpoint": checkpoint}
+    options: dict[str, Any] = {} if checkpoint is None else {"checkpoint": checkpoint}
+    if label_names is not None:
+        options["label_names"] = _read_names(label_names, model)
     with _processes(model) as is_first:
         estimator.fit(parts["train"], eval_set=parts.get("valid"), **options)
         if not is_first and getattr(estimator, "label_shards", 1) == 1:
             return
-        # Those that hold shards take part in writing and measuring; the first one tells of it.
+        # Processes with shards take part in saving and evaluating; only the first one prints.
         console.quiet = not is_first
         estimator.save(output)
         _show_fit(estimator, parts["train"], plot if is_first else None)
@@ -113,12 +122,12 @@ def train(
         write_page(training_page(estimator, parts, results, files=files, command=command_line()), report)
     best = getattr(estimator, "best_iteration_", None) or getattr(estimator, "best_epoch_", None)
     unit = "epochs" if hasattr(estimator, "history_") else "rounds"
-    written = f"Model written to {shown(str(output))}"
+    written = f"Model written to {terminal_text(str(output))}"
     console.print(written + (f"; best after {best} {unit}" if best else ""), soft_wrap=True)
 
 
 def _show_fit(estimator: Any, data: Any, plot: Path | None) -> None:
-    """What the model tells of its fit: epochs, rounds, coefficients."""
+    """Print and plot the fit: epochs, rounds, coefficients."""
     from plackett.report import history_table, plot_history, plot_rounds, summary_table
 
     if hasattr(estimator, "history_"):
@@ -132,8 +141,8 @@ def _show_fit(estimator: Any, data: Any, plot: Path | None) -> None:
 
 
 def _measured_rounds(estimator: Any, data: Any) -> dict[str, list[float]]:
-    """The metrics of boosted trees on their training data after each round, for there are no others."""
-    from plackett.estimators.parameters import metric_names
+    """Metrics of boosted trees on the training data after each round, used if there is no validation data."""
+    from plackett.estimators.parameter_checks import metric_names
     from plackett.metrics import get_metric
 
     metrics = {name: get_metric(name) for name in metric_names("eval_metric", estimator.eval_metric)}
@@ -145,72 +154,83 @@ def _measured_rounds(estimator: Any, data: Any) -> dict[str, list[float]]:
 
 
 def _evaluate(model: str, estimator: Any, parts: Mapping[str, Any], metric: str | None) -> dict[str, Any]:
-    """The usual metrics of every part, shown and returned."""
-    from plackett.evaluation import evaluate
+    """Print and return the usual metrics of every part."""
+    from plackett.evaluation import evaluate, without_err
     from plackett.metrics import inverse_propensity
     from plackett.report import result_table
-    from plackett.report.terminal import shown
+    from plackett.report.terminal import terminal_text
 
     has_labels = hasattr(estimator, "predict_top")
     inverse = inverse_propensity(parts["train"].Y) if has_labels else None
-    names = _METRICS["labels" if has_labels else "ranking"]
-    if has_labels:  # no more places than labels
+    names = without_err(parts.values(), _METRICS["labels" if has_labels else "ranking"])
+    if has_labels:  # cutoffs must not exceed the number of labels
         names = [name for name in names if int(name.split("@")[1]) <= estimator.n_labels_]
     if metric is not None and not has_labels:
         names = list(dict.fromkeys([metric, *names]))
     results = {}
     for name, part in parts.items():
-        console.print(f"[bold]{name}[/]: {shown(repr(part))}")
+        console.print(f"[bold]{name}[/]: {terminal_text(repr(part))}")
         scores = _top_labels(estimator, part)[0] if has_labels else estimator.predict_data(part)
         results[name] = evaluate(part, {model: scores}, names, inverse_propensity=inverse)
         console.print(result_table(results[name], 0.95))
     return results
 
 
+def _read_names(path: Path, kind: str) -> list[str]:
+    """The names of labels, one per line."""
+    if kind != "extreme":
+        raise typer.BadParameter(f"the model must be extreme, got {kind}", param_hint="--label-names")
+    names = path.read_text(encoding="utf-8").splitlines()
+    odd = next((number for number, name in enumerate(names, 1) if not name.strip() or not name.isprintable()), None)
+    if odd is not None:
+        raise ValueError(f"{path}, line {odd}: a name must be printable and not empty, got {names[odd - 1]!r:.80}")
+    return names
+
+
 def _check_shards(kind: str) -> None:
     if kind != "extreme":
-        raise typer.BadParameter(f"it goes with the model extreme, got {kind}", param_hint="--label-shards")
+        raise typer.BadParameter(f"the model must be extreme, got {kind}", param_hint="--label-shards")
 
 
 @contextmanager
 def _processes(kind: str) -> Iterator[bool]:
-    """Joins the processes that torchrun launched, if it did; whether this one is the first of them, or alone."""
+    """Join the processes launched by torchrun, if any. Yields whether this is the first or only process."""
     if os.environ.get("WORLD_SIZE", "1") == "1":
         yield True
         return
     if kind not in ("neural", "extreme"):
-        raise ValueError(f"torchrun goes with the models neural and extreme, got {kind}")
-    from plackett.training import joined
+        raise ValueError(f"the model must be neural or extreme to run under torchrun, got {kind}")
+    from plackett.distributed import join_process_group
 
-    with joined() as workers:
+    with join_process_group() as workers:
         yield workers.is_first
 
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="The folder of a model.")],
-    data: Annotated[Path, typer.Argument(help="The data to score.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a saved model.")],
+    data: Annotated[Path, typer.Argument(help="Data to score.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where to write the scores; - for standard output.", callback=FILE)
+        Path, typer.Option("--output", "-o", help="File to write the scores to; - for standard output.", callback=FILE)
     ],
     top: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Write the best of each list or row instead: `label:score` for labels, else a TREC run."
-        ),
+        typer.Option(min=1, help="Write only the best of each list or row: `label:score` for labels, else a TREC run."),
     ] = None,
     label_shards: Annotated[
         int | None,
-        typer.Option(min=1, help="Under torchrun: how many processes share the labels of an extreme model."),
+        typer.Option(min=1, help="With torchrun: number of processes that share the labels of an extreme model."),
     ] = None,
-    format_name: Annotated[FormatName | None, typer.Option("--format", help="Default: found from the file.")] = None,
+    format_name: Annotated[
+        FormatName | None, typer.Option("--format", help="File format. Default: detected from the file.")
+    ] = None,
 ) -> None:
-    """Score data with a trained model, a number a line."""
+    """Score data with a trained model, one number per line."""
     from plackett.data import dump_scores
     from plackett.data.files import is_standard_output, open_target
     from plackett.estimators import ExtremeClassifier, load_model
-    from plackett.estimators.saved import read_description
-    from plackett.report.terminal import shown
+    from plackett.estimators.persistence import read_description
+    from plackett.report.terminal import terminal_text
 
     if label_shards is None:
         estimator = load_model(model)
@@ -231,11 +251,11 @@ def predict(
         dump_scores(found, str(output))
     if not is_standard_output(output):
         done = "lines" if isinstance(found, list) else "scores"
-        console.print(f"{len(found):,} {done} written to {shown(str(output))}", soft_wrap=True)
+        console.print(f"{len(found):,} {done} written to {terminal_text(str(output))}", soft_wrap=True)
 
 
 def _predicted(estimator: Any, part: Any, top: int | None) -> Any:
-    """Lines of the best of each list or row, or the scores of all rows."""
+    """Lines with the best of each list or row, or the scores of all rows."""
     from plackett.data import MultilabelData, RankingData
 
     has_labels = hasattr(estimator, "predict_top")
@@ -249,29 +269,30 @@ def _predicted(estimator: Any, part: Any, top: int | None) -> Any:
 
 
 def _top_labels(estimator: Any, data: Any, top: int | None = None) -> Any:
-    """The best labels of each row and their scores; five of them, if there are so many, unless `top` says."""
+    """The best labels of each row and their scores: `top` of them, by default five or all if there are fewer."""
     return estimator.predict_top(data.X, min(5, estimator.n_labels_) if top is None else top)
 
 
 def _label_lines(estimator: Any, data: Any, top: int | None) -> list[str]:
-    """label:score of the best labels of each row, best first."""
+    """Lines with label:score of the best labels of each row, best first. Names, which may hold blanks, end at a tab."""
     labels, scores = _top_labels(estimator, data, top)
-    rows = zip(labels.tolist(), scores.tolist(), strict=True)
-    return [" ".join(f"{label}:{score:.6g}" for label, score in zip(*row, strict=True)) for row in rows]
+    gap = "\t" if estimator.classes_.dtype == object else " "
+    rows = zip(estimator.classes_[labels].tolist(), scores.tolist(), strict=True)
+    return [gap.join(f"{label}:{score:.6g}" for label, score in zip(*row, strict=True)) for row in rows]
 
 
 def _trec_lines(estimator: Any, data: Any, top: int) -> list[str]:
-    """query Q0 document rank score plackett; documents by their identifiers if all are words, else by their rows."""
+    """Lines `query Q0 document rank score plackett`; a document is its id if all ids are words, else its row."""
     import numpy as np
 
     scores, group = estimator.predict_data(data), np.diff(data.offsets)
     ranks = estimator.rank(data.X, group=group)
     order = np.lexsort((ranks, np.repeat(np.arange(len(data)), group)))
-    # A blank or the end of a line in a name would make other fields, or lines, of the run.
+    # A blank or a line break in a name would add fields or lines to the run.
     queries = [str(query) for query in data.qid]
     odd = next((query for query in queries if not _is_word(query)), None)
     if odd is not None:
-        raise ValueError(f"the lists must have printable names without blanks to be written as a TREC run, got {odd!r}")
+        raise ValueError(f"qid must be printable without blanks to be written as a TREC run, got {odd!r}")
     ids = [] if data.ids is None else [str(name) for name in data.ids]
     if not ids or not all(map(_is_word, ids)):
         ids = [str(row) for row in range(len(scores))]

@@ -1,4 +1,4 @@
-"""What commands that write files share: whether they can be written is known before the work begins."""
+"""Checks of output files, made before the work starts."""
 
 import os
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import typer
 
 
 def _callback(check: Callable[[Path], Any]) -> Callable[[Path | None], Path | None]:
-    """Of an option: what the check refuses is an error of the option."""
+    """Make an option callback that turns errors of the check into errors of the option."""
 
     def run(path: Path | None) -> Path | None:
         try:
@@ -42,33 +42,33 @@ def _check_table(path: Path) -> None:
 
 
 def _check_model(path: Path) -> None:
-    from plackett.estimators.saved import check_folder
+    from plackett.estimators.persistence import check_folder
 
     check_folder(path)
 
 
 def _check_folder(path: Path) -> None:
-    from plackett.data.files import check_new_folder, may_change
+    from plackett.data.files import can_create_files, check_new_folder
 
     if not path.exists():
         check_new_folder(path)
-    elif not path.is_dir() or not may_change(path):
-        raise PermissionError(f"{path} is no folder that can be written to")
+    elif not path.is_dir() or not can_create_files(path):
+        raise PermissionError(f"expected a folder that can be written to, got {path}")
 
 
 FILE, FIGURE, TABLE, MODEL, FOLDER = map(
     _callback, (_check_file, _check_figure, _check_table, _check_model, _check_folder)
 )
-"""Callbacks of options that name an output of this kind."""
+"""Callbacks for options that name an output of this kind."""
 
 
-def check_apart(model: str, /, **outputs: Path | None) -> None:
-    """An error if one output, by the name of its option, would replace another, or go into the folder of the model."""
+def check_outputs_differ(model: str, /, **outputs: Path | None) -> None:
+    """Raise an error if an output, named by its option, would replace another or be inside the model folder."""
     real = {name: Path(os.path.realpath(path)) for name, path in outputs.items() if path is not None}
     plain = {name: path for name, path in real.items() if not path.exists() or path.is_file() or path.is_dir()}
     for name, path in plain.items():
         for other, taken in plain.items():
             if name != other and (path == taken or (other == model and taken in path.parents)):
                 raise typer.BadParameter(
-                    f"it must not be the same as --{other}, nor in it, got {path}", param_hint=f"--{name}"
+                    f"the path must not be the same as --{other} or inside it, got {path}", param_hint=f"--{name}"
                 )

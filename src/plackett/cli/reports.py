@@ -1,4 +1,4 @@
-"""What commands that write a page share."""
+"""The --report option and the command line that reports quote."""
 
 import shlex
 import sys
@@ -9,9 +9,9 @@ import typer
 
 from plackett.cli.outputs import FILE
 
-ReportOption = Annotated[Path | None, typer.Option(help="Write a page about it to this HTML file.", callback=FILE)]
+ReportOption = Annotated[Path | None, typer.Option(help="HTML file to write a report to.", callback=FILE)]
 
 
 def command_line() -> str:
-    """What the user typed, ready for a shell."""
+    """The command as the user typed it, quoted for a shell."""
     return shlex.join(["plackett", *sys.argv[1:]])

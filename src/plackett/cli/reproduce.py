@@ -12,37 +12,36 @@ if TYPE_CHECKING:
     from plackett.experiments import DataFolder
 
 _ALL = "all"
+_SHOWN = {"yes": "[green]holds[/]", "no": "[red]does not hold[/]", "not judged": "not judged"}
 
 
 @app.command()
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(help="Experiments, or all; see --list.")] = None,
-    scale: Annotated[str, typer.Option(help="quick (minutes) or full.")] = "quick",
+    names: Annotated[list[str] | None, typer.Argument(help="Names of experiments, or all; see --list.")] = None,
+    scale: Annotated[str, typer.Option(help="quick (minutes) or full (hours).")] = "quick",
     data: Annotated[
         Path | None,
-        typer.Option(help="The folder of the data sets; without it $PLACKETT_DATA, or ../shared/data."),
+        typer.Option(help="Folder with the data sets. Default: $PLACKETT_DATA, or ../shared/data."),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where to write what was found.", callback=FOLDER)
+        Path, typer.Option("--output", "-o", help="Folder to write the results to.", callback=FOLDER)
     ] = Path("experiments"),
-    show: Annotated[
-        bool, typer.Option("--list", help="Show what there is, what it needs and how long it takes.")
-    ] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the experiments, their data and their run times.")] = False,
     document: Annotated[
-        Path | None, typer.Option(help="Make reproduction.md of the full-scale results in this folder, beside it.")
+        Path | None, typer.Option(help="Folder with full-scale results; writes reproduction.md next to it.")
     ] = None,
 ) -> None:
-    """Repeat experiments of the papers. What is finished is kept: an interrupted run goes on where it was."""
+    """Reproduce experiments of the papers. Finished parts are kept: an interrupted run resumes where it stopped."""
     from plackett.experiments import EXPERIMENTS, DataFolder, get_experiment, run_experiment, write_results
     from plackett.experiments.document import write_document
-    from plackett.experiments.framework import findings_of
-    from plackett.report.terminal import shown
+    from plackett.experiments.framework import NOT_JUDGED, findings_of
+    from plackett.report.terminal import terminal_text
 
     folder = DataFolder(data)
     if document is not None:
         path = document.parent / "reproduction.md"
         write_document(document, path)
-        console.print(f"Written: {shown(str(path))}", soft_wrap=True)
+        console.print(f"Written: {terminal_text(str(path))}", soft_wrap=True)
         return
     if show or not names:
         _show(folder)
@@ -50,28 +49,29 @@ def reproduce(
     for experiment in [get_experiment(name) for name in (EXPERIMENTS if names == [_ALL] else names)]:
         console.rule(experiment.name)
         results = run_experiment(experiment, scale, output / "cells", data=folder)
-        for claim in findings_of(experiment, experiment.configurations[scale], results, output / "cells").claims:
-            held = "[green]holds[/]" if claim.holds else "[red]does not hold[/]"
-            console.print(f"{held}: {shown(claim.text)}; {shown(claim.evidence)}")
+        claims = findings_of(experiment, experiment.configurations[scale], results, output / "cells").claims
+        verdicts = [claim.verdict(scale) for claim in claims]
+        for claim, verdict in zip(claims, verdicts, strict=True):
+            console.print(f"{_SHOWN[verdict]}: {terminal_text(claim.text)}; {terminal_text(claim.evidence)}")
+        if NOT_JUDGED in verdicts:
+            console.print("Claims of the papers are judged at --scale full, on the data of the papers.")
         command = f"plackett reproduce {experiment.name} --scale {scale}"
         for path in write_results(experiment, scale, results, output, data=folder, command=command):
-            console.print(f"Written: {shown(str(path))}", soft_wrap=True)
+            console.print(f"Written: {terminal_text(str(path))}", soft_wrap=True)
 
 
 def _show(folder: "DataFolder") -> None:
-    from rich.table import Table
-
     from plackett.experiments import EXPERIMENTS, get_experiment
     from plackett.experiments.datasets import KNOWN
 
-    table = Table("name", "what", "data", "quick", "full")
-    for name in EXPERIMENTS:
+    for name in EXPERIMENTS:  # lines, not a table: a narrow terminal must not cut names, which users type
         about = get_experiment(name)
         used = ", ".join(known if folder.find(known) else f"({known})" for known in about.data)
-        minutes = [f"{about.minutes[scale]:g} min" for scale in ("quick", "full")]
-        table.add_row(name, f"{about.title} ({about.paper})", used or "generated", *minutes)
-    console.print(table)
-    console.print("In brackets: data that are not there; stand-ins take their place, or the part is left out.")
-    console.print("Folders of data, under --data, $PLACKETT_DATA or ../shared/data:")
+        minutes = ", ".join(f"{scale} {about.minutes[scale]:g} min" for scale in ("quick", "full"))
+        console.print(f"[bold]{name}[/]", highlight=False, soft_wrap=True)
+        console.print(f"  {about.title} ({about.paper})", highlight=False, soft_wrap=True)
+        console.print(f"  {minutes}; data: {used or 'generated'}", highlight=False, soft_wrap=True)
+    console.print("In brackets: missing data sets; substitutes are used, or that part is skipped.")
+    console.print("Folders of data sets, in --data, $PLACKETT_DATA or ../shared/data:")
     for name, what in KNOWN.items():
-        console.print(f"  {name}: {what}", highlight=False)
+        console.print(f"  {name}: {what}", highlight=False, soft_wrap=True)

@@ -1,20 +1,24 @@
-"""Ranking data: containers, readers and writers, generators, splits.
+"""Ranking data: containers, file readers and writers, generators and splits.
 
-containers    RankingData, MultilabelData, Ballots
-letor, xmc, preflib, rankings_csv, frames, scores   a reader and a writer each
-formats       which format a file has, and `load` for any of them
-description   what a data set is like
-generators    simulated data with known truth
-splits        folds, and putting parts together
-files, cache, sparse_text, kernels   what readers share
+Start with `containers` (RankingData, MultilabelData, Ballots) and `comparisons`, which everything here returns, then
+`formats`, which detects a file's format and picks the reader: `letor`, `xmc`, `preflib`, `rankings_csv` or `frames`.
+`comparison_tables` reads comparisons of two sides, `scores` predictions. `files`, `parsed_cache`, `sparse_text` and
+`parsing_kernels` are shared by the readers; `untrusted` parses JSON and arrays that anyone may have written. `clicks`
+makes labels from logs of clicks, `positions` holds what models learn about positions. `description` summarises a data
+set, `splits` makes folds, and `generators` simulates data with known truth. May import `likelihood`, `distribution` and
+the modules below them; not `metrics`, nor any model.
 """
 
+from plackett.data.clicks import ClickLabels, cascade_labels, last_click_labels
+from plackett.data.comparison_tables import load_comparisons
+from plackett.data.comparisons import Comparisons, Factor
 from plackett.data.containers import Ballots, MultilabelData, RankingData
 from plackett.data.description import Description, describe
 from plackett.data.formats import FORMATS, detect_format, load
 from plackett.data.frames import dump_parquet, from_frame, load_parquet, to_arrow
 from plackett.data.generators import (
     MULTILABEL_SHAPES,
+    ClickTruth,
     MultilabelShape,
     make_clicks,
     make_graded_lists,
@@ -23,7 +27,9 @@ from plackett.data.generators import (
     make_partitions,
     make_tiered_lists,
 )
-from plackett.data.letor import dump_group, dump_letor, load_group, load_letor
+from plackett.data.letor import dump_group, dump_letor, load_group, load_letor, load_lightgbm
+from plackett.data.positions import PositionBias
+from plackett.data.preference_graphs import PreferenceGraphs, load_preference_graphs
 from plackett.data.preflib import dump_preflib, load_preflib
 from plackett.data.rankings_csv import dump_rankings_csv, load_rankings_csv
 from plackett.data.scores import dump_scores, load_scores
@@ -34,11 +40,18 @@ __all__ = [
     "FORMATS",
     "MULTILABEL_SHAPES",
     "Ballots",
+    "ClickLabels",
+    "ClickTruth",
+    "Comparisons",
     "Description",
+    "Factor",
     "Fold",
     "MultilabelData",
     "MultilabelShape",
+    "PositionBias",
+    "PreferenceGraphs",
     "RankingData",
+    "cascade_labels",
     "concatenate",
     "describe",
     "detect_format",
@@ -51,11 +64,15 @@ __all__ = [
     "dump_xmc",
     "from_frame",
     "k_fold",
+    "last_click_labels",
     "letor_folds",
     "load",
+    "load_comparisons",
     "load_group",
     "load_letor",
+    "load_lightgbm",
     "load_parquet",
+    "load_preference_graphs",
     "load_preflib",
     "load_rankings_csv",
     "load_scores",

@@ -1,4 +1,4 @@
-"""What readers and generators return. Each container checks at birth that its arrays belong together."""
+"""Containers that readers and generators return. Each one checks on creation that its arrays are consistent."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from plackett.arguments import check_kind, check_sparse, check_unmasked, describe
-from plackett.lists import IntArray, check_offsets, offsets_from_sizes, whole_numbers
+from plackett.arguments import check_count, check_kind, check_sparse, check_unmasked, type_and_shape, whole_numbers
+from plackett.lists import IntArray, check_offsets, offsets_from_sizes
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 FloatArray = npt.NDArray[np.floating[Any]]
 
-_COMPLETED = 41  # bytes that an item on a ballot takes while others are put below it
+_COMPLETED = 41  # bytes per item on a ballot at the peak of `complete`
 
 
 def _check_matrix(name: str, values: Any) -> None:
     check_unmasked(name, values)
     if len(getattr(values, "shape", ())) != 2:
-        raise ValueError(f"{name} must be a two-dimensional array or CSR, got {describe(values)}")
+        raise ValueError(f"{name} must be a two-dimensional array or a CSR array, got {type_and_shape(values)}")
     if hasattr(values, "indptr"):
         check_sparse(name, values)
 
@@ -31,13 +31,13 @@ def _check_matrix(name: str, values: Any) -> None:
 def _check_length(name: str, values: Any, rows: int, what: str) -> None:
     check_unmasked(name, values)
     if not hasattr(values, "__len__"):
-        raise ValueError(f"{name} must hold one value for each of the {rows} {what}, got {describe(values)}")
+        raise ValueError(f"{name} must hold one value for each of the {rows} {what}, got {type_and_shape(values)}")
     if len(values) != rows:
         raise ValueError(f"{name} must hold one value for each of the {rows} {what}, got {len(values)}")
 
 
 def without_zeros(Y: Any) -> Any:
-    """Labels of rows, CSR, without stored zeros, which are none."""
+    """Drop stored zeros from the CSR labels of rows: a zero is not a label."""
     if Y.data.all():
         return Y
     kept = Y.copy()
@@ -46,7 +46,7 @@ def without_zeros(Y: Any) -> Any:
 
 
 def rows_of_lists(offsets: IntArray, lists: IntArray) -> IntArray:
-    """The rows of the given lists, list after list."""
+    """The row numbers of the given lists, in order."""
     sizes = np.diff(offsets)[lists]
     starts = np.repeat(offsets[lists] - offsets_from_sizes(sizes)[:-1], sizes)
     return starts + np.arange(len(starts))
@@ -65,13 +65,14 @@ def _check_range(name: str, array: npt.NDArray[Any], count: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class RankingData:
-    """Lists of items with features and labels, one row an item, the rows of a list next to each other.
+    """Lists of items with features and labels: one row per item, the rows of a list next to each other.
 
-    X        features, (items, features), dense or CSR
-    y        labels, (items,); higher is better, equal labels are tied
-    qid      the list each row belongs to, (items,)
-    offsets  list b holds the rows offsets[b] to offsets[b+1] - 1
-    ids      an identifier of each item, or None
+    X              features, (items, features), dense or CSR
+    y              labels, (items,); higher is better, equal labels are tied
+    qid            the list each row belongs to, (items,)
+    offsets        list b is the rows offsets[b] to offsets[b+1] - 1
+    ids            an identifier for each item, or None
+    first_feature  the number of the first column of X, for messages and reports: 0 as in arrays, 1 as in LETOR files
 
     `len` is the number of lists; `data.select([0, 2])` is the data of those lists.
     """
@@ -81,15 +82,17 @@ class RankingData:
     qid: npt.NDArray[Any]
     offsets: IntArray
     ids: npt.NDArray[Any] | None = None
+    first_feature: int = 0
 
     def __post_init__(self) -> None:
         _check_matrix("X", self.X)
         rows = self.X.shape[0]
         _check_length("y", self.y, rows, "rows of X")
         _check_length("qid", self.qid, rows, "rows of X")
-        check_offsets(self.offsets, rows)
+        object.__setattr__(self, "offsets", check_offsets(self.offsets, rows))  # int64, whatever was given
         if self.ids is not None:
             _check_length("ids", self.ids, rows, "rows of X")
+        check_count("first_feature", self.first_feature, 0, 1)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -98,7 +101,7 @@ class RankingData:
         return f"RankingData({len(self):,} lists, {self.X.shape[0]:,} items, {self.X.shape[1]:,} features)"
 
     def select(self, lists: Any) -> RankingData:
-        """The data of the lists with these numbers, in this order."""
+        """Return the lists with these numbers, in this order."""
         numbers = _check_numbers("lists", lists, len(self))
         rows = rows_of_lists(self.offsets, numbers)
         return RankingData(
@@ -107,15 +110,16 @@ class RankingData:
             qid=self.qid[rows],
             offsets=offsets_from_sizes(np.diff(self.offsets)[numbers]),
             ids=None if self.ids is None else self.ids[rows],
+            first_feature=self.first_feature,
         )
 
 
 @dataclass(frozen=True, eq=False)
 class MultilabelData:
-    """Rows with sparse features and the few labels each has among many.
+    """Rows with sparse features and a few labels out of many.
 
     X   features, CSR (rows, features)
-    Y   labels, CSR (rows, labels); the stored value is the grade, 1 where there is none; a stored zero is no label
+    Y   labels, CSR (rows, labels); the stored value is the grade, 1 without grades; a stored zero is not a label
 
     `len` is the number of rows; `data.select([0, 2])` is the data of those rows.
     """
@@ -127,7 +131,7 @@ class MultilabelData:
         _check_matrix("X", self.X)
         _check_matrix("Y", self.Y)
         if self.X.shape[0] != self.Y.shape[0]:
-            raise ValueError(f"X and Y must have equally many rows, got {self.X.shape[0]} and {self.Y.shape[0]}")
+            raise ValueError(f"X and Y must have the same number of rows, got {self.X.shape[0]} and {self.Y.shape[0]}")
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -136,23 +140,23 @@ class MultilabelData:
         return f"MultilabelData({len(self):,} rows, {self.X.shape[1]:,} features, {self.Y.shape[1]:,} labels)"
 
     def select(self, rows: Any) -> MultilabelData:
-        """The rows with these numbers, in this order."""
+        """Return the rows with these numbers, in this order."""
         numbers = _check_numbers("rows", rows, len(self))
         return MultilabelData(self.X[numbers], self.Y[numbers])
 
 
 @dataclass(frozen=True, eq=False)
 class Ballots:
-    """Rankings of items out of a common set. A ballot ranks all of them, some, or some in tiers.
+    """Rankings of items from a common set. A ballot ranks all of them or some of them, with or without ties.
 
-    items    the ranked items of all ballots one after the other, numbers into `names`
-    labels   how each was ranked: higher is better, equal labels of a ballot are tied
-    offsets  ballot b holds the entries offsets[b] to offsets[b+1] - 1
+    items    the ranked items of all ballots, concatenated: indices into `names`
+    labels   the rank of each: higher is better, equal labels on a ballot are tied
+    offsets  ballot b is the entries offsets[b] to offsets[b+1] - 1
     weights  how often each ballot was cast, (ballots,)
-    names    the names of all items, ranked by anyone or not
+    names    the names of all items, including those that no ballot ranks
     X        features of each ballot, (ballots, features), or None
 
-    `len` is the number of different ballots; `data.select([0, 2])` is the data of those ballots.
+    `len` is the number of distinct ballots; `data.select([0, 2])` is the data of those ballots.
     """
 
     items: npt.NDArray[np.integer[Any]]
@@ -181,9 +185,9 @@ class Ballots:
         return f"Ballots({len(self):,} ballots cast {float(np.sum(self.weights)):,g} times, {len(self.names):,} items)"
 
     def complete(self) -> Ballots:
-        """The same ballots with the items that a ballot leaves out tied below all it ranks."""
+        """Return the same ballots with every unranked item tied below the ranked ones."""
+        from plackett.arguments import ranks_if_large  # slow to import, and reading a file does not need it
         from plackett.data.files import check_expansion
-        from plackett.likelihood.partition import ranks_if_large  # not for everyone who reads a file
 
         sizes = np.diff(self.offsets)
         given = sum(array.nbytes for array in (self.items, np.asarray(self.labels), self.offsets))
@@ -196,7 +200,7 @@ class Ballots:
         labels = ranks_if_large(np.asarray(self.labels))
         lowest = np.full(len(self), 1.0)
         np.minimum.at(lowest, ballot, labels)
-        below = np.minimum(lowest - 1.0, np.nextafter(lowest, -np.inf))  # beyond 2^53 one less is the same number
+        below = np.minimum(lowest - 1.0, np.nextafter(lowest, -np.inf))  # beyond 2^53, x - 1 == x
         order = np.argsort(np.concatenate([ballot, rows]), kind="stable")
         return Ballots(
             items=np.concatenate([self.items, items])[order],
@@ -208,7 +212,7 @@ class Ballots:
         )
 
     def select(self, ballots: Any) -> Ballots:
-        """The ballots with these numbers, in this order."""
+        """Return the ballots with these numbers, in this order."""
         numbers = _check_numbers("ballots", ballots, len(self))
         entries = rows_of_lists(self.offsets, numbers)
         return Ballots(

@@ -1,4 +1,4 @@
-"""What a data set is like: counts, grades, ties, sizes."""
+"""Summary of a data set: counts, grades, ties, sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_BARS = 12
 
 @dataclass(frozen=True)
 class Description:
-    """`facts` by name; `histograms` by title, each a list of what is counted and how often it comes."""
+    """`facts` by name; `histograms` by title, each a list of (value or bin, count)."""
 
     facts: dict[str, int | float | str]
     histograms: dict[str, Bars]
@@ -39,7 +39,7 @@ def _spread(values: npt.NDArray[Any]) -> str:
 
 
 def _count(values: npt.NDArray[Any], zeros: int = 0) -> Bars:
-    """How often each value comes; in bins, where there are many different ones. `zeros` are to be counted too."""
+    """How often each value occurs, in bins if there are many distinct values. `zeros` are counted in addition."""
     found, counts = np.unique(values, return_counts=True)
     if zeros:
         found, counts = np.append(0, found), np.append(zeros, counts)
@@ -60,7 +60,7 @@ def _count(values: npt.NDArray[Any], zeros: int = 0) -> Bars:
 
 
 def _tier_sizes(labels: npt.NDArray[Any], offsets: IntArray) -> tuple[IntArray, IntArray]:
-    """The size of every tier, and the number of tiers of every list."""
+    """The size of every tier, and the number of tiers in every list."""
     lists = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     order = np.lexsort((labels, lists))
     starts = np.ones(len(order), bool)

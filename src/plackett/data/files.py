@@ -1,9 +1,9 @@
-"""Opening and writing files: any compression, streams, standard input, whole or not at all.
+"""Opening and writing files: compression, streams, standard input, atomic writes.
 
-A source is a path, `-` for standard input, or a binary stream. What is compressed is told by its first bytes; a name
-that promises a compression must keep its word, and what it expands to is limited (`check_expansion`). A target is a
-path (its ending chooses the compression) or a binary stream; a file appears under its name only when it is complete.
-Devices and pipes are written to, never replaced.
+A source is a path, `-` for standard input, or a binary stream. Compression is detected from the first bytes; a name
+with the suffix of a compression must match the content, and the expanded size is limited (`check_expansion`). A target
+is a path (its suffix selects the compression) or a binary stream; a file appears under its name only once it is
+complete. Devices and pipes are written to, never replaced.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 _WRITERS: dict[str, Callable[[Any], Any]] = {
     ".gz": lambda raw: gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename=""),
     ".bz2": lambda raw: bz2.BZ2File(raw, "wb"),
-    ".xz": lambda raw: lzma.LZMAFile(raw, "wb"),  # noqa: SIM115 - closed where it is used
+    ".xz": lambda raw: lzma.LZMAFile(raw, "wb"),  # noqa: SIM115 - the caller closes it
     ".zst": lambda raw: _zstd_file(raw, "wb"),
 }
 
 
 def source_name(source: Source) -> str:
-    """How messages name it."""
+    """The name of a source in messages."""
     if isinstance(source, str | os.PathLike):
         return "standard input" if source == "-" else os.fspath(source)
     return str(getattr(source, "name", "stream"))
 
 
 def is_path(source: Source) -> bool:
-    """Whether it names a file that can be opened twice: not a stream, nor a pipe or device by name."""
+    """Whether the source is a file that can be opened twice: not a stream, nor the path of a pipe or device."""
     if not isinstance(source, str | os.PathLike) or source == "-":
         return False
     return Path(source).is_file() or not Path(source).exists() or Path(source).is_dir()
@@ -80,7 +80,7 @@ def is_compressed_name(source: Source) -> bool:
 
 
 def ending(source: Source) -> str:
-    """The lower-case ending of the name, without that of a compression: data.TXT.gz -> .txt."""
+    """The lower-case suffix of the name, ignoring that of a compression: data.TXT.gz -> .txt."""
     path = Path(source_name(source))
     return (path.with_suffix("") if path.suffix.lower() in _MAGIC else path).suffix.lower()
 
@@ -102,7 +102,7 @@ def _open_raw(source: Source) -> IO[bytes]:
 
 
 def read_stored(source: Source) -> bytes:
-    """All bytes of a source as they are stored, compressed or not."""
+    """Read all bytes of a source as stored, without decompressing."""
     raw = _open_raw(source)
     try:
         return raw.read()
@@ -112,38 +112,38 @@ def read_stored(source: Source) -> bytes:
 
 
 def check_expansion(stored: int, expanded: int, file: str, free: int | None = None) -> None:
-    """Refuse what would take far more memory than its stored bytes suggest: a small file could fill any machine.
+    """Refuse data that would take far more memory than its stored size suggests: a small file could fill any machine.
 
-    256 MiB (`free`) are always allowed, then 250 times what is stored ($PLACKETT_MAX_EXPANSION): text of real data has
-    about 10.
+    256 MiB (`free`) are always allowed, and beyond that 250 times the stored size ($PLACKETT_MAX_EXPANSION). Text of
+    real data expands about 10 times.
     """
     if expanded > largest_expansion(stored, free):
         raise DataError(
-            f"{stored:,} bytes expand to {expanded:,} or more, over {_most_times():g} times as many",
+            f"{stored:,} bytes expand to at least {expanded:,}, more than {_max_ratio():g} times the size",
             file=file,
-            remedy="If the file is to be trusted, set the environment variable PLACKETT_MAX_EXPANSION higher",
+            remedy="If you trust the file, set the environment variable PLACKETT_MAX_EXPANSION higher",
         )
 
 
 def largest_expansion(stored: int, free: int | None = None) -> float:
-    """The bytes that so many stored ones may expand to."""
-    return max(_FREE if free is None else free, _most_times() * stored)
+    """The number of bytes that `stored` bytes may expand to."""
+    return max(_FREE if free is None else free, _max_ratio() * stored)
 
 
-def _most_times() -> float:
+def _max_ratio() -> float:
     chosen = os.environ.get("PLACKETT_MAX_EXPANSION", "")
     try:
         return float(chosen or _EXPANSION)
     except ValueError:
-        raise ValueError(f"PLACKETT_MAX_EXPANSION must be a number, or inf, got {chosen!r}") from None
+        raise ValueError(f"PLACKETT_MAX_EXPANSION must be a number or inf, got {chosen!r}") from None
 
 
-class _Joined(io.RawIOBase):
-    """Bytes read ahead, then the rest of a stream that cannot seek. `given` counts what was read."""
+class _Prepended(io.RawIOBase):
+    """A stream that cannot seek, with bytes that were already read put back. `bytes_read` counts what was read."""
 
     def __init__(self, head: bytes, rest: IO[bytes] | OpenSource) -> None:
         self._head, self._rest = head, rest
-        self.given = 0
+        self.bytes_read = 0
 
     def readable(self) -> bool:
         return True
@@ -151,7 +151,7 @@ class _Joined(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         data = self._head[: len(buffer)] or self._rest.read(len(buffer))
         self._head = self._head[len(data) :]
-        self.given += len(data)
+        self.bytes_read += len(data)
         buffer[: len(data)] = data
         return len(data)
 
@@ -164,9 +164,9 @@ def _read_head(raw: IO[bytes], size: int) -> bytes:
 
 
 class OpenSource:
-    """An open source: `read` decompressed bytes; `position` and `size` count the bytes as stored.
+    """An open source: `read` returns decompressed bytes; `position` and `size` count stored bytes.
 
-    `free` is what compressed bytes may expand to in any case, see `check_expansion`.
+    `free` is the size that compressed bytes may always expand to, see `check_expansion`.
     """
 
     def __init__(self, source: Source, free: int | None = None) -> None:
@@ -184,21 +184,21 @@ class OpenSource:
     def _decompress(self, source: Source) -> Any:
         head = _read_head(self._raw, 6)
         found = next((suffix for suffix, magic in _MAGIC.items() if head.startswith(magic)), None)
-        promised = Path(self.name).suffix.lower()
-        if promised in _MAGIC and promised != found and is_path(source):
+        suffix = Path(self.name).suffix.lower()
+        if suffix in _MAGIC and suffix != found and is_path(source):
             raise DataError(
-                f"the name ends with {promised}, but the file is {'not compressed' if found is None else found}",
+                f"the name ends with {suffix}, but the file is {'not compressed' if found is None else found}",
                 file=self.name,
-                remedy="Rename it, or fetch it again",
+                remedy="Rename the file, or download it again",
             )
         if self._owned and self._raw.seekable():
             self._raw.seek(0)
             stored: Any = self._raw
             self._stored = self._raw.tell
         else:
-            joined = _Joined(head, self._raw)
-            stored = io.BufferedReader(joined)
-            self._stored = lambda: joined.given
+            complete = _Prepended(head, self._raw)
+            stored = io.BufferedReader(complete)
+            self._stored = lambda: complete.bytes_read
         self._compressed, self._expanded = found is not None, 0
         return stored if found is None else _READERS[found](stored)
 
@@ -218,16 +218,18 @@ class OpenSource:
     def _read_part(self, size: int) -> bytes:
         try:
             part = bytes(self._stream.read(size))
-        except Exception as error:  # each of the four libraries has classes of its own
+        except Exception as error:  # each of the four libraries has its own classes
             raise DataError(
-                f"the compressed data is broken or cut off ({error})", file=self.name, remedy="Fetch the file again"
+                f"the compressed data is damaged or truncated ({error})",
+                file=self.name,
+                remedy="Download the file again",
             ) from error
         self._expanded += len(part)
         self.check_expansion(self._expanded)
         return part
 
     def check_expansion(self, expanded: int) -> None:
-        """Refuse compressed bytes that became, or are about to become, so many in memory: text, or arrays of it."""
+        """Refuse compressed data that takes, or is about to take, this many bytes in memory as text or arrays."""
         if self._compressed:
             check_expansion(self._stored(), expanded, self.name, self._free)
 
@@ -246,22 +248,22 @@ def open_source(source: Source, free: int | None = None) -> Iterator[OpenSource]
 
 
 def read_lines(source: Source) -> Iterator[str]:
-    """The lines of a text file with their ends, for readers in Python. A leading byte-order mark is left out.
+    """Yield the lines of a text file with their line endings, for readers in Python. Drops a leading byte-order mark.
 
-    Objects of Python take many times the bytes they stand for, so compressed text may expand to less than elsewhere.
+    Python objects take many times the size of their text, so the limit on expansion is lower here than elsewhere.
     """
     name = source_name(source)
     with open_source(source, _FREE_LINES) as file:
-        # Bytes that are no UTF-8 become surrogates, which are found where they are: in their line.
+        # Bytes that are not UTF-8 become surrogates, so that the error can name their line.
         text = io.TextIOWrapper(
-            io.BufferedReader(_Joined(b"", file)), encoding="utf-8-sig", errors="surrogateescape", newline=""
+            io.BufferedReader(_Prepended(b"", file)), encoding="utf-8-sig", errors="surrogateescape", newline=""
         )
         for number, line in enumerate(text, 1):
-            if number == 1 and line.startswith("\ufeff"):  # a name would begin with it, and lose it when it is written
-                raise DataError("a second byte-order mark", file=name, line=1, remedy="Leave it out")
+            if number == 1 and line.startswith("\ufeff"):  # would become part of a name, and be lost when written
+                raise DataError("found a second byte-order mark", file=name, line=1, remedy="Remove it")
             if "\0" in line:
                 raise DataError(
-                    "a NUL byte", file=name, line=number, text=line, remedy="The file is damaged or not a text"
+                    "found a NUL byte", file=name, line=number, text=line, remedy="The file is damaged or not text"
                 )
             if not line.isascii():
                 _check_utf8(line, name, number)
@@ -273,11 +275,13 @@ def _check_utf8(line: str, name: str, number: int) -> None:
         line.encode()
     except UnicodeEncodeError as error:
         text = line[error.start : error.start + 20].encode("utf-8", "surrogateescape").decode("latin-1")
-        raise DataError("not UTF-8 text", file=name, line=number, text=text, remedy="Convert it to UTF-8") from None
+        raise DataError(
+            "expected UTF-8 text", file=name, line=number, text=text, remedy="Convert the file to UTF-8"
+        ) from None
 
 
 def check_target(target: Source) -> None:
-    """An error if nothing can be written there: now, not when the work is done. Nothing is opened or made."""
+    """Raise an error now, rather than after the work, if the target cannot be written. Opens and creates nothing."""
     if not isinstance(target, str | os.PathLike) or target == "-" or _descriptor(target) is not None:
         return
     path = Path(target)
@@ -287,27 +291,39 @@ def check_target(target: Source) -> None:
         kind = None
     if kind is not None and stat.S_ISDIR(kind):
         raise IsADirectoryError(f"expected a file to write to, got the folder {path}")
+    if kind is not None and stat.S_ISSOCK(kind):
+        raise OSError(f"expected a file to write to, got the socket {path}")
     if kind is not None and not _may(path, os.W_OK):
-        raise PermissionError(f"{path} may not be written to")
+        raise PermissionError(f"no permission to write to {path}")
     if kind is None or stat.S_ISREG(kind):
-        folder = behind_links(path).parent
+        folder = resolve_links(path).parent
         if not folder.is_dir():
             raise FileNotFoundError(f"the folder {folder} does not exist")
-        if not may_change(folder):
-            raise PermissionError(f"no file can be made in the folder {folder}")
+        if not can_create_files(folder):
+            raise PermissionError(f"no permission to create a file in the folder {folder}")
 
 
 def check_new_folder(path: Path) -> None:
-    """An error if no folder of this name, with those above it, can be made."""
+    """Raise an error if this folder and its missing parents cannot be created."""
     above = next((one for one in path.absolute().parents if one.exists()), path)
     if not above.is_dir():
         raise NotADirectoryError(f"{above} is not a folder")
-    if not may_change(above):
-        raise PermissionError(f"no folder can be made in {above}")
+    if not can_create_files(above):
+        raise PermissionError(f"no permission to create a folder in {above}")
 
 
-def may_change(folder: Path) -> bool:
-    """Whether names in a folder can be made and removed."""
+def is_mounted(path: Path) -> bool:
+    """Whether a file system or a folder of one is mounted here, so that the name cannot be given to another folder."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:  # not Linux
+        return os.path.ismount(path)
+    places = (re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), line.split()[4]) for line in lines)
+    return os.fsencode(os.path.realpath(path)) in places
+
+
+def can_create_files(folder: Path) -> bool:
+    """Whether files can be created and removed in a folder."""
     return _may(folder, os.W_OK | os.X_OK)
 
 
@@ -315,8 +331,8 @@ def _may(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
-def behind_links(path: str | os.PathLike[str]) -> Path:
-    """Where links lead: what is replaced there leaves them as they are."""
+def resolve_links(path: str | os.PathLike[str]) -> Path:
+    """Follow symbolic links to their target, so that replacing the target leaves the links intact."""
     found = Path(os.path.realpath(path))
     if found.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
@@ -324,10 +340,10 @@ def behind_links(path: str | os.PathLike[str]) -> Path:
 
 
 def _descriptor(path: str | os.PathLike[str]) -> int | None:
-    """The open file of this process that a path such as /dev/stdout names: whoever opened it said where to write."""
+    """The file descriptor of this process that a path such as /dev/stdout names, or None."""
     folder = re.compile(rf"/proc/{os.getpid()}(/task/\d+)?/fd|/dev/fd")
     one = Path(path)
-    for _ in range(40):  # links, as many as Linux follows
+    for _ in range(40):  # as many links as Linux follows
         parent = Path(os.path.realpath(one.parent))
         one = parent / one.name
         if folder.fullmatch(str(parent)) and one.name.isdecimal():
@@ -339,26 +355,26 @@ def _descriptor(path: str | os.PathLike[str]) -> int | None:
 
 
 def _open_special(path: str | os.PathLike[str]) -> IO[bytes] | None:
-    """What is written through, since it cannot be replaced: a device, a pipe, an open file. None for others."""
+    """Open a target that is written in place because it cannot be replaced: a device, pipe or descriptor. Else None."""
     number = _descriptor(path)
     if number is not None:
         if sys.stdout is not None:
-            sys.stdout.flush()  # what was printed before comes before
+            sys.stdout.flush()  # keeps earlier output in front
         return os.fdopen(os.dup(number), "wb")
     named, real = Path(path), Path(os.path.realpath(path))
-    # An open file of another process is a link as well, to a name that may be that of no file any more.
+    # An open file of another process is also a link, whose target may no longer exist.
     is_file = named.is_file() and real.exists() and named.samefile(real)
     return None if is_file or not named.exists() else named.open("wb")
 
 
-def beside(final: Path) -> Path:
-    """A new name in the same folder, for what is not complete."""
-    return final.with_name(f".{final.name[:60]}.{secrets.token_hex(4)}.part")  # names have up to 255 bytes
+def partial_name(final: Path) -> Path:
+    """A new name in the same folder, for a file that is not complete yet."""
+    return final.with_name(f".{final.name[:60]}.{secrets.token_hex(4)}.part")  # names are limited to 255 bytes
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk."""
-    if os.name == "nt":  # which opens no folders, and syncs no file that is open for reading
+    """Wait until a file, or the entries of a folder, are on disk."""
+    if os.name == "nt":  # Windows cannot open folders, nor sync a file that is open for reading
         return
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -367,47 +383,56 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def keep_owner(path: Path, old: os.stat_result) -> bool:
-    """Give a new file or folder the mode and the owner of the one it replaces; False if the owner may not be given."""
-    new, is_kept = path.stat(), True
+def copy_mode_and_owner(path: Path, old: os.stat_result) -> bool:
+    """Copy mode and owner from the file or folder being replaced; False if changing the owner is not permitted."""
+    new, has_owner = path.stat(), True
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
         try:
             os.chown(path, old.st_uid, old.st_gid)
         except PermissionError:
-            is_kept = False
+            has_owner = False
     path.chmod(stat.S_IMODE(old.st_mode))
-    return is_kept
+    return has_owner
 
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """The path of an empty file to write to, which takes the name asked for when it is complete and on disk.
+    """Yield the path of an empty file, which is renamed to `path` once it is complete and on disk.
 
-    After an error nothing has changed. Links stay and lead to the new file, which has the mode and the owner of the one
-    it replaces; where that owner may not be given, the old file gets the content of the new one. What is not a file,
-    such as a device or a pipe, is not replaced: all is written to it at the end.
+    An error leaves everything unchanged. Links are kept and lead to the new file, which has the mode and owner of the
+    file it replaces; if the owner cannot be set or the file is mounted, the content is copied into the old file. A
+    device or pipe is not replaced: the content is written to it at the end.
     """
     check_target(path)
     through = _open_special(path)
-    final = behind_links(path) if through is None else Path(tempfile.gettempdir(), "output")
+    final = resolve_links(path) if through is None else Path(tempfile.gettempdir(), "output")
     old = final.stat() if through is None and final.exists() else None
-    temporary = beside(final)
+    temporary = partial_name(final)
     try:
-        # What is to be private is so from the beginning; a new file has the mode that the umask gives.
+        # A private file is private from the start; a new file gets its mode from the umask.
         temporary.touch(0o666 if through is None and old is None else 0o600, exist_ok=False)
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         if through is not None:
             _copy(temporary, through)
-        elif old is not None and not keep_owner(temporary, old):
+        elif old is not None and not copy_mode_and_owner(temporary, old):
             _copy(temporary, final.open("wb"))
         else:
-            temporary.replace(final)
+            _replace(temporary, final)
     finally:
         temporary.unlink(missing_ok=True)
         if through is not None:
             through.close()
+
+
+def _replace(new: Path, old: Path) -> None:
+    try:
+        new.replace(old)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        _copy(new, old.open("wb"))  # it is mounted, as single files of containers are
 
 
 def _copy(source: Path, opened: IO[bytes]) -> None:
@@ -417,7 +442,7 @@ def _copy(source: Path, opened: IO[bytes]) -> None:
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file that takes its name when it is complete and on disk, see `atomic_path`; or a device or pipe, as it is."""
+    """Open a file that gets its name once it is complete and on disk, see `atomic_path`; or a device or pipe."""
     check_target(path)
     through = _open_special(path)
     if through is not None:
@@ -430,7 +455,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def open_target(target: Source) -> Iterator[IO[bytes]]:
-    """A binary stream into a path, compressed as its ending says, or into an open stream as it is."""
+    """Open a path for writing, compressed according to its suffix; a stream is used as it is."""
     if not isinstance(target, str | os.PathLike):
         yield _binary(target)
     elif target == "-":
@@ -446,12 +471,12 @@ def open_target(target: Source) -> Iterator[IO[bytes]]:
 
 
 def is_standard_output(target: Source) -> bool:
-    """Whether what is written there comes out where messages are printed."""
+    """Whether the target is standard output, where messages are printed."""
     return isinstance(target, str | os.PathLike) and (os.fspath(target) == "-" or _descriptor(target) == 1)
 
 
 def save_figure(figure: Any, target: Source) -> None:
-    """Write a figure of matplotlib in the format that the ending of the path names; PNG without one."""
+    """Write a matplotlib figure in the format given by the suffix of the path; PNG if it has none."""
     check_figure(target)
     picture = io.BytesIO()
     figure.savefig(picture, format=_figure_format(target), dpi=150)
@@ -460,7 +485,7 @@ def save_figure(figure: Any, target: Source) -> None:
 
 
 def check_figure(target: Source) -> None:
-    """An error if no figure can be written there: see `check_target`."""
+    """Raise an error if no figure can be written to the target, see `check_target`."""
     check_target(target)
     try:
         from matplotlib.backend_bases import FigureCanvasBase
@@ -468,7 +493,7 @@ def check_figure(target: Source) -> None:
         raise MissingDependencyError("matplotlib", "report", "a figure") from None
     known = FigureCanvasBase.get_supported_filetypes()
     if _figure_format(target) not in known:
-        raise ValueError(f"a figure must end with one of .{', .'.join(known)}, got {source_name(target)!r}")
+        raise ValueError(f"the name of a figure must end with one of .{', .'.join(known)}, got {source_name(target)!r}")
 
 
 def _figure_format(target: Source) -> str:

@@ -1,4 +1,4 @@
-"""Which format a file has, and reading any of them."""
+"""Format detection, and reading a file of any format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from plackett.data.containers import Ballots, MultilabelData, RankingData
 from plackett.data.files import Source, ending, is_path, open_source, read_stored, source_name
 from plackett.data.frames import load_parquet
-from plackett.data.letor import load_letor
+from plackett.data.letor import load_letor, load_lightgbm
 from plackett.data.preflib import KINDS, load_preflib
 from plackett.data.rankings_csv import load_rankings_csv
 from plackett.data.xmc import load_xmc
@@ -42,11 +42,12 @@ FORMATS = {
         (),
         re.compile(rb"(\s*#[^\n]*\n)*\s*[-+.\d][-+.\deE]*[ \t]+(qid:|\d+:)", re.MULTILINE),
     ),
+    "lightgbm": Format("LightGBM text, features counted from 0", load_lightgbm, ()),
 }
 
 
 def detect_format(source: Source) -> str:
-    """The name in `FORMATS` of a file's format, by the ending of its name, else by how it begins."""
+    """Detect the format of a file, a key of `FORMATS`, from its suffix or else from its first bytes."""
     suffix = ending(source)
     for name, form in FORMATS.items():
         if suffix in form.endings:
@@ -59,20 +60,20 @@ def detect_format(source: Source) -> str:
         if form.opening is not None and form.opening.match(head):
             return name
     raise DataError(
-        "the format is none of " + ", ".join(form.title for form in FORMATS.values()),
+        "unknown format, expected one of " + ", ".join(form.title for form in FORMATS.values()),
         file=source_name(source),
         text=head[:60].decode("utf-8", "replace"),
-        remedy="If it is one of them, name it: format=" + "|".join(FORMATS),
+        remedy="If the file has one of these formats, pass format=" + "|".join(FORMATS),
     )
 
 
 def load(source: Source, *, format: str | None = None, **options: Any) -> Data:  # noqa: A002 - as pandas and friends
-    """Read a file of any known format, found by `detect_format` unless given; `options` go to its reader."""
+    """Read a file of any known format, by default the one that `detect_format` finds; `options` go to its reader."""
     return read_any(source, format, **options)[1]
 
 
 def read_any(source: Source, name: str | None = None, *, width: int | None = None, **options: Any) -> tuple[str, Data]:
-    """The name of the format and the data; `width` is the number of features where the format does not say it."""
+    """Return the name of the format and the data. `width` is the number of features if the format does not state it."""
     if name is not None and name not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {name!r}")
     if not is_path(source):
@@ -83,6 +84,6 @@ def read_any(source: Source, name: str | None = None, *, width: int | None = Non
         name = detect_format(source)
         if isinstance(source, io.BytesIO):
             source.seek(0)
-    if name == "letor" and width is not None:
+    if name in ("letor", "lightgbm") and width is not None:
         options["n_features"] = width
     return name, FORMATS[name].load(source, **options)

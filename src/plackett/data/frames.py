@@ -1,11 +1,11 @@
-"""Tables: pandas, polars, Arrow, anything with the Arrow or the interchange protocol; and Parquet files of them."""
+"""Tables (pandas, polars, Arrow, or anything with the Arrow or the interchange protocol) and Parquet files."""
 
 from __future__ import annotations
 
 import io
 import numbers
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from types import NoneType
@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from plackett.arguments import check_exact, check_kind
+from plackett.arguments import check_exact, check_kind, is_missing
 from plackett.data.containers import RankingData
 from plackett.data.files import (
     Source,
@@ -28,14 +28,14 @@ from plackett.data.files import (
 )
 from plackett.data.parquet_sizes import LARGEST_PAGE, pages_of, row_groups
 from plackett.errors import DataError, MissingDependencyError
-from plackett.lists import is_missing, lists_from_qid
+from plackett.lists import lists_from_qid
 
 _NUMBER_SIZE = 8
-_OBJECT_SIZE = 112  # of a Decimal, and of a text beside its characters
+_OBJECT_SIZE = 112  # bytes of a Decimal, or of a string without its characters
 
 
 class _Columns(NamedTuple):
-    """Which columns of a table are what."""
+    """The roles of the columns of a table."""
 
     query: str
     label: str
@@ -62,10 +62,10 @@ def _parquet(purpose: str) -> Any:
     return pyarrow.parquet
 
 
-def _as_table(frame: Any) -> Any:
-    """Something with column names and columns by name that turn into NumPy arrays."""
+def as_table(frame: Any) -> Any:
+    """Convert to an object with column names, and columns by name that convert to NumPy arrays."""
     if hasattr(frame, "collect") and not hasattr(frame, "to_numpy"):
-        frame = frame.collect()  # a lazy table of polars
+        frame = frame.collect()  # a polars LazyFrame
     if hasattr(frame, "columns") and hasattr(frame, "__getitem__") and hasattr(frame, "dtypes"):
         return frame  # pandas and polars
     if hasattr(frame, "column_names"):
@@ -88,29 +88,74 @@ def _column(frame: Any, name: str) -> npt.NDArray[Any]:
     if hasattr(column, "type") and hasattr(column.type, "index_type"):
         parts = [_values(chunk) for chunk in getattr(column, "chunks", [column])]
         return np.concatenate(parts) if parts else np.empty(0, object)
-    if hasattr(column, "type") and not hasattr(column, "chunks"):  # an Arrow array copies only when told to
+    if hasattr(column, "type") and not hasattr(column, "chunks"):  # an Arrow array copies only on request
         return np.asarray(column.to_numpy(zero_copy_only=False))
     return np.asarray(column.to_numpy())
 
 
 def _values(column: Any) -> npt.NDArray[Any]:
-    """Of an Arrow array with a dictionary, whose objects they share; Arrow itself gives what is missing a value."""
+    """Decode an Arrow dictionary array. Equal strings share one object; Arrow's own conversion would fill in nulls."""
     if not _is_text(column.type.value_type):
         return np.asarray(column.dictionary_decode().to_numpy(zero_copy_only=False))
     texts = np.array([*column.dictionary.to_pylist(), None], object)
     return np.asarray(texts[column.indices.cast("int64").fill_null(-1).to_numpy()])
 
 
+def table_column(frame: Any, name: str) -> Any:
+    """A column of a table from `as_table`, in the form that its library gives it."""
+    return frame[name]
+
+
+def column_numbers(column: Any) -> npt.NDArray[np.float64]:
+    """A column of any library, or a sequence, as numbers: NaN where there is none."""
+    values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    return np.array([_as_number(value) for value in values.tolist()], np.float64)
+
+
+def _as_number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+class ParquetColumns(NamedTuple):
+    """The columns of a Parquet file; `column` reads one of them as an Arrow array."""
+
+    names: list[str]
+    column: Callable[[str], Any]
+
+
+def read_parquet_columns(source: Source) -> ParquetColumns:
+    """Open a Parquet file to read single columns, each with the limit on its size in memory."""
+    parquet, name = _parquet("reading Parquet files"), source_name(source)
+    with open_source(source) as opened:
+        file = io.BytesIO(opened.read())
+    try:
+        schema = parquet.ParquetFile(file).schema_arrow
+    except (ArithmeticError, LookupError, MemoryError, OSError, TypeError, ValueError, NotImplementedError) as error:
+        raise DataError(f"not a readable Parquet file ({error})", file=name) from error
+
+    def column(wanted: str) -> Any:
+        kinds = {wanted: _kind(schema.field(wanted).type)}
+        _check_single(kinds, name)
+        return _read_table(parquet, file, parquet.ParquetFile(file), name, kinds, frozenset(), 0)[wanted]
+
+    return ParquetColumns(list(schema.names), column)
+
+
 def _numbers(frame: Any, source: str, name: str, missing_allowed: bool) -> npt.NDArray[Any]:
     values = _column(frame, name)
     is_numeric = values.dtype.kind in "biuf"
-    if values.dtype.kind == "O":  # what has a missing value, or decimals
+    if values.dtype.kind == "O":  # missing values, or decimals
         missing = np.array([is_missing(value) for value in values], bool)
         is_numeric = all(isinstance(value, numbers.Real | Decimal) for value in values[~missing])
         if is_numeric:
             values = np.where(missing, np.nan, values)
     if not is_numeric:
-        raise _no_numbers(name, values.dtype, source)
+        raise _not_numeric(name, values.dtype, source)
     if not missing_allowed:
         try:
             check_exact(f"column {name!r}", values)
@@ -123,11 +168,11 @@ def _numbers(frame: Any, source: str, name: str, missing_allowed: bool) -> npt.N
     return values
 
 
-def _no_numbers(name: str, kind: Any, source: str) -> DataError:
+def _not_numeric(name: str, kind: Any, source: str) -> DataError:
     return DataError(
         f"column {name!r} must hold numbers, got {kind}",
         file=source,
-        remedy="Leave it out by features=, or turn it into numbers",
+        remedy="Exclude it with features=, or convert it to numbers",
     )
 
 
@@ -140,16 +185,16 @@ def from_frame(
     ids: str | None = None,
     dtype: npt.DTypeLike = np.float64,
 ) -> RankingData:
-    """Lists of items from a table with a row an item; rows of a list need not be next to each other.
+    """Make lists of items from a table with one row per item; rows of a list need not be next to each other.
 
     Args:
-        frame: a table of pandas, polars, Arrow, or any with the Arrow or the interchange protocol.
-        query, label: the columns with the list (of any kind of value) and the label of each item.
-        features: the columns of X; None: all others. Missing values become NaN.
+        frame: a table from pandas, polars or Arrow, or any with the Arrow or the interchange protocol.
+        query, label: the columns with the list (values of any type) and the label of each item.
+        features: the columns of X. Default: all others. Missing values become NaN.
         ids: the column that identifies items.
     """
     _check_features(features)
-    table = _as_table(frame)
+    table = as_table(frame)
     return _ranking_data(
         table, "table", _choose_columns(column_names(table), "table", query, label, features, ids), dtype
     )
@@ -157,7 +202,7 @@ def from_frame(
 
 def _check_features(features: Any) -> None:
     if isinstance(features, str):
-        raise ValueError(f"features must be a list of columns, got the text {features!r}")
+        raise ValueError(f"features must be a list of columns, got the string {features!r}")
     check_kind("features", features, Iterable, NoneType)
 
 
@@ -165,15 +210,15 @@ def _choose_columns(
     names: list[str], source: str, query: str, label: str, features: Sequence[str] | None, ids: str | None
 ) -> _Columns:
     counts = Counter(names)
-    doubled = next((name for name, count in counts.items() if count > 1), None)
-    if doubled is not None:
-        raise DataError(f"column {doubled!r} is there twice", file=source)
+    duplicate = next((name for name, count in counts.items() if count > 1), None)
+    if duplicate is not None:
+        raise DataError(f"column {duplicate!r} occurs twice", file=source)
     if features is None:
         features = [name for name in names if name not in (query, label, ids)]
     columns = _Columns(query, label, list(features), ids)
     absent = [name for name in columns.all if name not in counts]
     if absent:
-        raise DataError(f"no column {absent[0]!r} among {', '.join(map(str, names))}", file=source)
+        raise DataError(f"expected a column {absent[0]!r}, got {', '.join(map(str, names))}", file=source)
     return columns
 
 
@@ -193,7 +238,7 @@ def _ranking_data(table: Any, source: str, columns: _Columns, dtype: npt.DTypeLi
 
 
 def to_arrow(data: RankingData) -> Any:
-    """An Arrow table with the columns label, qid, id (if there are any) and x1, x2, ..."""
+    """Convert to an Arrow table with the columns label, qid, id (if there are ids) and x1, x2, ..."""
     check_kind("data", data, RankingData)
     pyarrow = _pyarrow("writing tables")
     X = data.X.toarray() if hasattr(data.X, "toarray") else data.X
@@ -212,16 +257,20 @@ def load_parquet(
     ids: str | None = None,
     dtype: npt.DTypeLike = np.float64,
 ) -> RankingData:
-    """Read lists of items from a Parquet file; arguments as in `from_frame`, a column named id is taken as `ids`."""
+    """Read lists of items from a Parquet file. Arguments as in `from_frame`; `ids` defaults to a column named id."""
     parquet, name = _parquet("reading Parquet files"), source_name(source)
     _check_features(features)
 
     def read(file: IO[bytes]) -> tuple[Any, _Columns]:
         opened = parquet.ParquetFile(file)
-        names = opened.schema_arrow.names
+        schema = opened.schema_arrow  # made anew by every access
+        names = schema.names
         with_ids = "id" if ids is None and "id" in names and "id" not in (features or ()) else ids
         columns = _choose_columns(names, name, query, label, features, with_ids)
-        return _read_table(parquet, file, opened, name, columns, np.dtype(dtype).itemsize), columns
+        kinds = {column: _kind(schema.field(column).type) for column in columns.all}
+        _check_kinds(kinds, columns, name)
+        numeric = frozenset(columns.features)
+        return _read_table(parquet, file, opened, name, kinds, numeric, np.dtype(dtype).itemsize), columns
 
     try:
         if is_path(source) and not is_compressed_name(source):
@@ -238,20 +287,31 @@ def load_parquet(
         return _ranking_data(table, name, columns, dtype)
     except DataError:
         raise
-    except ValueError as error:  # a list that is missing, a text that is not UTF-8
+    except ValueError as error:  # a missing list, a string that is not UTF-8
         raise DataError(str(error), file=name) from error
 
 
-def _read_table(parquet: Any, file: IO[bytes], opened: Any, name: str, columns: _Columns, itemsize: int) -> Any:
-    """The columns, if they are not too large for the bytes that hold them: repeated values take next to none."""
+_SMALL_TABLE = 1 << 20
+"""Bytes of columns below which Arrow reads them in this thread: waking its pool costs more."""
+
+
+def _read_table(
+    parquet: Any,
+    file: IO[bytes],
+    opened: Any,
+    name: str,
+    kinds: dict[str, Any],
+    features: frozenset[str],
+    itemsize: int,
+) -> Any:
+    """Read the columns, unless they are too large for their stored bytes: repeated values take almost no space."""
     stored = file.seek(0, io.SEEK_END)
-    kinds = {column: _kind(opened.schema_arrow.field(column).type) for column in columns.all}
-    _check_kinds(kinds, columns, name)
-    expanded = _expanded(file, opened, kinds, set(columns.features), itemsize)
+    expanded = _expanded(file, opened, kinds, features, itemsize)
     check_expansion(stored, expanded, name)
-    # A text that comes often is there once, until it is known how much all of them take.
+    # As a dictionary, a repeated string is stored once until the size of all of them is known.
     texts = [column for column, kind in kinds.items() if _is_text(kind)]
-    table = parquet.ParquetFile(file, read_dictionary=texts, metadata=opened.metadata).read(columns=columns.all)
+    reader = parquet.ParquetFile(file, read_dictionary=texts, metadata=opened.metadata)
+    table = reader.read(columns=list(kinds), use_threads=expanded > _SMALL_TABLE)
     check_expansion(stored, expanded + sum(_text_size(table[column]) for column in texts), name)
     return table
 
@@ -271,10 +331,16 @@ def _check_kinds(kinds: dict[str, Any], columns: _Columns, source: str) -> None:
     is_number = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
     for name in (columns.label, *columns.features):
         if not any(test(kinds[name]) for test in is_number):
-            raise _no_numbers(name, kinds[name], source)
+            raise _not_numeric(name, kinds[name], source)
+    _check_single(kinds, source)
+
+
+def _check_single(kinds: dict[str, Any], source: str) -> None:
+    from pyarrow import types
+
     for name, kind in kinds.items():
         if types.is_nested(kind):
-            raise DataError(f"column {name!r} must hold one value in each row, got {kind}", file=source)
+            raise DataError(f"column {name!r} must have a single value in each row, got {kind}", file=source)
 
 
 def _is_text(kind: Any) -> bool:
@@ -284,15 +350,15 @@ def _is_text(kind: Any) -> bool:
     return any(test(kind) for test in (*texts, types.is_binary, types.is_large_binary, types.is_binary_view))
 
 
-def _expanded(file: IO[bytes], opened: Any, kinds: dict[str, Any], features: set[str], itemsize: int) -> int:
-    """The bytes that columns take in memory; of texts their characters are not known yet.
+def _expanded(file: IO[bytes], opened: Any, kinds: dict[str, Any], features: frozenset[str], itemsize: int) -> int:
+    """The bytes that columns take in memory, without the characters of strings, which are not known yet.
 
-    Features are there three times: as Arrow has them, in X, and in a copy of X where the rows are to be sorted.
+    Features exist three times: in Arrow, in X, and in a copy of X if the rows have to be sorted.
     """
     about, schema = opened.metadata, opened.schema
     rows: int = sum(about.row_group(i).num_rows for i in range(about.num_row_groups))
     sizes = {name: _value_size(kind) + (2 * itemsize if name in features else 0) for name, kind in kinds.items()}
-    # Pages are looked at unless they hold numbers, and none could take more than the file may in any case.
+    # Pages are inspected unless they contain numbers and no single page could exceed the limit for the file.
     small = largest_expansion(file.seek(0, io.SEEK_END)) < LARGEST_PAGE
     inspected = {name for name, kind in kinds.items() if small or _is_text(kind)}
     total: int = rows * sum(size for name, size in sizes.items() if name not in inspected)
@@ -304,13 +370,13 @@ def _expanded(file: IO[bytes], opened: Any, kinds: dict[str, Any], features: set
             chunk = chunks[leaves[name]]
             pages, values = pages_of(file, chunk), max(group_rows, chunk.values)
             total += max(values * sizes[name], pages.expanded)
-            if pages.share_beginnings:  # each text may repeat most of the one before
+            if pages.shares_prefixes:  # each string may repeat most of the one before
                 total += values * pages.expanded
     return total
 
 
 def _value_size(kind: Any) -> int:
-    """The bytes of a value in memory, without the characters of a text."""
+    """The bytes of a value in memory, without the characters of a string."""
     from pyarrow import types
 
     if types.is_decimal(kind) or _is_text(kind):
@@ -321,7 +387,7 @@ def _value_size(kind: Any) -> int:
 
 
 def _text_size(column: Any) -> int:
-    """How many bytes the texts of a column with a dictionary have together."""
+    """The total bytes of the strings in a dictionary column."""
     from pyarrow import compute
 
     lengths = (compute.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks)
@@ -329,7 +395,7 @@ def _text_size(column: Any) -> int:
 
 
 def dump_parquet(data: RankingData, target: Source) -> None:
-    """Write lists of items as a Parquet file that `load_parquet` reads back exactly."""
+    """Write lists of items to a Parquet file that `load_parquet` reads back exactly."""
     check_kind("data", data, RankingData)
     if (np.diff(data.offsets) == 0).any():
         raise ValueError("lists must not be empty to be written")

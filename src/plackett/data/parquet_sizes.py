@@ -1,9 +1,9 @@
-"""What the columns of a Parquet file say of their sizes, read without Arrow.
+"""Column sizes declared in a Parquet file, read without Arrow.
 
-Arrow checks this only while it reads. Asked for it before, it ends the process where the file is damaged: an exception
-of C++ leaves a method that Cython takes for one without any. So the few numbers that are needed to refuse a file before
-it is read come from here. They stand in structures of Thrift's compact protocol: the footer describes chunks, one for
-each column and group of rows, and each page of a chunk begins with a header of its own.
+Arrow checks them only while it reads. If it is asked for them earlier and the file is damaged, it ends the process: a
+C++ exception leaves a method that Cython assumes never throws. So this module reads the few numbers that are needed to
+refuse a file before reading it. They are in structures of Thrift's compact protocol: the footer describes chunks, one
+for each column and row group, and each page of a chunk starts with its own header.
 
     https://parquet.apache.org/docs/file-format/metadata/
     https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
@@ -18,17 +18,17 @@ from typing import IO, Any, NamedTuple, TypeVar
 T = TypeVar("T")
 
 LARGEST_PAGE = 2**31
-"""Bytes: lengths of pages are 32-bit numbers."""
+"""In bytes: page lengths are 32-bit numbers."""
 
 _MAGIC = b"PAR1"
 _DEEPEST = 16
-_HEADER = 1 << 16  # bytes for the header of a page, which may hold the least and the greatest value
-_PADDING = 100  # bytes after the last page, which old writers left
+_HEADER = 1 << 16  # bytes for a page header, which may include the minimum and maximum value
+_PADDING = 100  # bytes that old writers left after the last page
 _DELTA_BYTE_ARRAY = 7
 
 
-class Chunk(NamedTuple):
-    """A column of a group of rows: how many values it has, and where its pages are."""
+class ColumnChunk(NamedTuple):
+    """A column of a row group: its number of values, and where its pages are."""
 
     values: int
     start: int
@@ -36,17 +36,18 @@ class Chunk(NamedTuple):
 
 
 class Pages(NamedTuple):
-    """The bytes of all pages of a chunk when they are decompressed.
+    """The decompressed bytes of all pages of a chunk.
 
-    Texts may begin as the one before (`share_beginnings`), and are then longer than the bytes that hold them.
+    Strings may be stored as the end that differs from the one before (`shares_prefixes`), and are then longer than
+    their stored bytes.
     """
 
     expanded: int
-    share_beginnings: bool
+    shares_prefixes: bool
 
 
 class _Thrift:
-    """A structure as a dictionary by the numbers of its fields. ValueError or IndexError if it is none."""
+    """Reads a structure as a dictionary by field number. ValueError or IndexError if it is malformed."""
 
     def __init__(self, content: bytes) -> None:
         self._content, self.position = content, 0
@@ -57,7 +58,7 @@ class _Thrift:
         value, shift = byte & 127, 7
         while byte > 127:
             if shift > 63:
-                raise ValueError("a number of more than 64 bits")
+                raise ValueError("a number with more than 64 bits")
             position += 1
             byte = content[position]
             value |= (byte & 127) << shift
@@ -92,11 +93,11 @@ class _Thrift:
                 head = self._content[self.position]
                 self.position += 1
                 size = self._varint() if head >> 4 == 15 else head >> 4
-                # Every element takes a byte at least, so that the content limits their number.
+                # Every element takes at least one byte, so the size of the content limits their number.
                 return [self._value(head & 15, depth + 1) for _ in range(size)]
             case 12:
                 return self.struct(depth + 1)
-            case 1 | 2 | 3:  # truth values take a byte inside lists
+            case 1 | 2 | 3:  # inside lists, booleans take one byte
                 return self._bytes(1)
             case 7:
                 return self._bytes(8)
@@ -105,18 +106,18 @@ class _Thrift:
                 return [(self._value(kinds >> 4, depth + 1), self._value(kinds & 15, depth + 1)) for _ in range(size)]
             case 11:
                 return []
-        raise ValueError(f"a field of the unknown kind {kind}")
+        raise ValueError(f"a field of unknown type {kind}")
 
     def _bytes(self, size: int) -> bytes:
         found = self._content[self.position : self.position + size]
         if len(found) < size:
-            raise IndexError("the end comes too early")
+            raise IndexError("unexpected end of data")
         self.position += size
         return found
 
 
-def row_groups(file: IO[bytes]) -> list[tuple[int, list[Chunk]]]:
-    """For each group of rows their number, and the chunks of its columns as the footer describes them."""
+def row_groups(file: IO[bytes]) -> list[tuple[int, list[ColumnChunk]]]:
+    """The number of rows and the column chunks of each row group, as described by the footer."""
     size = file.seek(0, io.SEEK_END)
     file.seek(max(0, size - 8))
     end = file.read(8)
@@ -138,17 +139,17 @@ def _field(fields: Any, number: int, kind: type[T], default: T | None = None) ->
     return found
 
 
-def _chunk(about: dict[int, Any]) -> Chunk:
+def _chunk(about: dict[int, Any]) -> ColumnChunk:
     dictionary, start = _field(about, 11, int, 0), _field(about, 9, int)
-    return Chunk(
+    return ColumnChunk(
         values=_field(about, 5, int),
         start=dictionary if 0 < dictionary < start else start,
         stored=_field(about, 7, int),
     )
 
 
-def pages_of(file: IO[bytes], chunk: Chunk) -> Pages:
-    """What the pages say of themselves, which Arrow goes by: the footer, which says it too, may say anything."""
+def pages_of(file: IO[bytes], chunk: ColumnChunk) -> Pages:
+    """Sizes from the page headers, which Arrow relies on: the sizes in the footer may differ from them."""
     expanded, encodings = 0, set()
     for page in _page_headers(file, chunk):
         expanded += max(0, _field(page, 2, int))
@@ -157,7 +158,7 @@ def pages_of(file: IO[bytes], chunk: Chunk) -> Pages:
     return Pages(expanded, _DELTA_BYTE_ARRAY in encodings)
 
 
-def _page_headers(file: IO[bytes], chunk: Chunk) -> Iterator[dict[int, Any]]:
+def _page_headers(file: IO[bytes], chunk: ColumnChunk) -> Iterator[dict[int, Any]]:
     position, end = chunk.start, chunk.start + chunk.stored
     while end - position > _PADDING or position == chunk.start < end:
         file.seek(position)
@@ -166,5 +167,5 @@ def _page_headers(file: IO[bytes], chunk: Chunk) -> Iterator[dict[int, Any]]:
         yield page
         length = _field(page, 3, int)
         if length < 0:
-            raise ValueError("a page of a length below 0")
+            raise ValueError("a page with a negative length")
         position += header.position + length

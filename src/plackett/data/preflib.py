@@ -1,10 +1,10 @@
-"""PrefLib files: orders strict or tied, complete or incomplete (.soc .soi .toc .toi), and categories (.cat).
+"""PrefLib files: strict or tied, complete or incomplete orders (.soc .soi .toc .toi), and categories (.cat).
 
     # NUMBER ALTERNATIVES: 3
     # ALTERNATIVE NAME 1: Ada
-    2: 3,{1,2}              two ballots: item 3 first, then 1 and 2 level
+    2: 3,{1,2}              two ballots: item 3 first, then 1 and 2 tied
 
-Items that a ballot leaves out are left out here too; `Ballots.complete` puts them last.
+Items that a ballot does not rank are left out; `Ballots.complete` puts them last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS = ("soc", "soi", "toc", "toi", "cat")
 _MOST_ITEMS = 10**7
 _MOST_UNNAMED = 10**4
 
-# Possessive (++, *+), so that a line takes time in proportion to its length, whatever stands in it.
+# Possessive quantifiers (++, *+), so that matching takes linear time on any line.
 _KEY = re.compile(r"[A-Z ]++")
 _NUMBER = r"[0-9]{1,9}+"
 _TIER = re.compile(rf"{_NUMBER}|\{{\s*+(?:{_NUMBER}(?:\s*+,\s*+{_NUMBER})*+)?+\s*+\}}")
@@ -37,7 +37,7 @@ _ORDER = re.compile(rf"(?:{_TIER.pattern})(?:\s*+,\s*+(?:{_TIER.pattern}))*+")
 def load_preflib(source: Source) -> Ballots:
     """Read the ballots of a PrefLib file. The tiers of a ballot get the labels 1, 2, ... from the bottom up.
 
-    A category of a .cat file is a tier, the first category at the top, empty ones counted.
+    A category of a .cat file is a tier, with the first category on top; empty categories count.
     """
     return _Reader(source).read()
 
@@ -74,7 +74,7 @@ class _Reader:
         if not colon or not _KEY.fullmatch(key):
             return
         if key in ("ALTERNATIVE NAME", "NUMBER ALTERNATIVES") and len(self._ballots):
-            raise self._error("what is said of the alternatives must come before the ballots", number, line)
+            raise self._error("header lines about alternatives must come before the ballots", number, line)
         if key == "ALTERNATIVE NAME":
             self._read_name(number, line, index, value)
         elif key == "DATA TYPE" and value:
@@ -84,14 +84,14 @@ class _Reader:
                 raise self._error("expected a whole number", number, line)
             name = key.removeprefix("NUMBER ")
             if name in self._numbers:
-                raise self._error("a number of the header comes twice", number, line)
+                raise self._error("a number occurs twice in the header", number, line)
             self._numbers[name] = int(value)
             if name == "ALTERNATIVES" and int(value) > _MOST_ITEMS:
-                raise self._error(f"more than {_MOST_ITEMS:,} alternatives", number, line)
+                raise self._error(f"expected at most {_MOST_ITEMS:,} alternatives", number, line)
 
     def _read_name(self, number: int, line: str, index: str, value: str) -> None:
         if not _is_number(index, 9) or int(index) == 0:
-            raise self._error("expected the number of an alternative, from 1", number, line)
+            raise self._error("expected the number of an alternative, at least 1", number, line)
         if int(index) in self._names:
             raise self._error("an alternative is named twice", number, line)
         if value in self._known:
@@ -106,34 +106,37 @@ class _Reader:
     def _read_ballot(self, number: int, line: str) -> None:
         if not self._numbers:
             raise self._error(
-                "no header before the ballots", number, line, "Old PrefLib files lack it: fetch the current version"
+                "expected a header before the ballots",
+                number,
+                line,
+                "Old PrefLib files have none: download the current version",
             )
         if not len(self._ballots):
             self._check_alternatives()
         weight, colon, order = (part.strip() for part in line.partition(":"))
         if not (colon and _is_number(weight, 15) and (order == "" or _ORDER.fullmatch(order))):
             raise self._error("expected a ballot such as 12: 3,{1,2}", number, line)
-        self._ballots.add(*labelled(self._read_tiers(number, line, order)), int(weight))
+        self._ballots.add(*items_and_labels(self._read_tiers(number, line, order)), int(weight))
         self._voters += int(weight)
 
     def _read_tiers(self, number: int, line: str, order: str) -> list[list[int]]:
         known = self._count
-        if order.count(",") > known + _MOST_UNNAMED:  # before there is an object for each; categories may be empty
-            raise self._error(f"more than {known} items", number, line)
+        if order.count(",") > known + _MOST_UNNAMED:  # checked before each gets an object; categories may be empty
+            raise self._error(f"expected at most {known} items", number, line)
         tiers = [[int(i) for i in tier.strip("{}").split(",") if i.strip()] for tier in _TIER.findall(order)]
         items = [item for tier in tiers for item in tier]
         if items and not 1 <= min(items) <= max(items) <= known:
-            raise self._error(f"items are numbered from 1 to {known}", number, line)
+            raise self._error(f"items must be numbered from 1 to {known}", number, line)
         if len(set(items)) != len(items):
-            raise self._error("an item comes twice", number, line)
+            raise self._error("an item occurs twice", number, line)
         if self._kind in ("soc", "toc") and len(items) != known:
-            raise self._error(f"a .{self._kind} ballot ranks all {known} items, this one {len(items)}", number, line)
+            raise self._error(f"a .{self._kind} ballot must rank all {known} items, got {len(items)}", number, line)
         if self._kind in ("soc", "soi") and len(tiers) != len(items):
-            raise self._error(f"a .{self._kind} ballot has no ties", number, line)
+            raise self._error(f"a .{self._kind} ballot must not have ties", number, line)
         return tiers
 
     def _check_alternatives(self) -> None:
-        """A damaged number must not ask for more memory than the file suggests."""
+        """Refuse a damaged count that would need far more memory than the file suggests."""
         if self._count > _MOST_UNNAMED + 2 * len(self._names):
             raise self._error(f"the header declares {self._count:,} alternatives, but names {len(self._names):,}")
         if self._names and max(self._names) > self._count:
@@ -144,16 +147,16 @@ class _Reader:
     def _assemble(self) -> Ballots:
         count = len(self._ballots)
         if not count:
-            raise self._error("the file holds no ballots")
+            raise self._error("the file contains no ballots")
         for key, found in (("VOTERS", self._voters), ("UNIQUE ORDERS", count), ("UNIQUE PREFERENCES", count)):
             if self._numbers.get(key, found) != found:
                 raise self._error(
                     f"the header declares {self._numbers[key]:,} {key.lower()}, but {found:,} follow",
-                    remedy="The file may be cut off",
+                    remedy="The file may be truncated",
                 )
         names = [self._names.get(i, f"Alternative {i}") for i in range(1, self._count + 1)]
         if len(set(names)) != len(names):
-            raise self._error("an alternative has the name that another without one is given: Alternative and a number")
+            raise self._error('an alternative has the default name ("Alternative" and a number) of an unnamed one')
         return self._ballots.build(names, first_item=1)
 
 
@@ -161,14 +164,14 @@ def _is_number(text: str, digits: int) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= digits
 
 
-def labelled(tiers: list[list[int]]) -> tuple[list[int], list[float]]:
-    """The items of tiers, best first, and their labels: 1, 2, ... from the bottom up."""
+def items_and_labels(tiers: list[list[int]]) -> tuple[list[int], list[float]]:
+    """Flatten tiers, best first, into items and their labels: 1, 2, ... from the bottom up."""
     labels = [float(label) for label, tier in zip(range(len(tiers), 0, -1), tiers, strict=True) for _ in tier]
     return [item for tier in tiers for item in tier], labels
 
 
 class BallotArrays:
-    """Ballots that are added one by one. They become arrays at once: lists of them take many times the memory."""
+    """Collects ballots one by one in compact arrays: Python lists would take many times the memory."""
 
     def __init__(self) -> None:
         self._items, self._labels = array("q"), array("d")
@@ -195,7 +198,7 @@ class BallotArrays:
 
 
 def tiers_of(ballots: Ballots) -> list[list[list[int]]]:
-    """Each ballot as a list of tiers of items, best first."""
+    """Return each ballot as a list of tiers of items, best first."""
     result = []
     for first, last in itertools.pairwise(ballots.offsets):
         labels = ballots.labels[first:last]
@@ -206,28 +209,28 @@ def tiers_of(ballots: Ballots) -> list[list[list[int]]]:
 
 
 def check_ballots(ballots: Ballots) -> None:
-    """What text cannot hold: labels that are no numbers, an item twice on a ballot."""
+    """Refuse what text cannot represent: labels that are not finite, an item twice on a ballot."""
     check_kind("ballots", ballots, Ballots)
     if not np.isfinite(ballots.labels).all():
         raise ValueError("labels must be finite to be written")
     ballot = np.repeat(np.arange(len(ballots)), np.diff(ballots.offsets))
     pairs = ballot * max(1, len(ballots.names)) + np.asarray(ballots.items, np.int64)
     if len(np.unique(pairs)) != len(pairs):
-        raise ValueError("an item must be on a ballot once to be written")
+        raise ValueError("items must occur at most once per ballot to be written")
 
 
 def dump_preflib(ballots: Ballots, target: Source, *, title: str = "") -> None:
-    """Write ballots as a PrefLib file that `load_preflib` reads back, its kind as the ballots need it.
+    """Write ballots to a PrefLib file that `load_preflib` reads back, with the narrowest kind that fits them.
 
-    The order of tiers is kept, labels become 1, 2, ... from the bottom up. A name that ends with a kind (.soc, .soi,
-    .toc, .toi) must be of the ballots' kind or of a wider one.
+    The order of tiers is kept; labels become 1, 2, ... from the bottom up. A file name that ends with a kind (.soc,
+    .soi, .toc, .toi) must name the kind of the ballots or a wider one.
     """
     check_ballots(ballots)
     weights = np.asarray(ballots.weights)
     if not ((weights == np.floor(weights)) & (weights >= 0) & (weights < 1e15)).all():
         raise ValueError("weights must be whole numbers of at most 15 digits to be written as a PrefLib file")
     if len(set(ballots.names)) != len(ballots.names):
-        raise ValueError("names must be different to be written as a PrefLib file")
+        raise ValueError("names must be unique to be written as a PrefLib file")
     tiers = tiers_of(ballots)
     count = len(ballots.names)
     strict = all(len(tier) == 1 for ballot in tiers for tier in ballot)
@@ -237,10 +240,10 @@ def dump_preflib(ballots: Ballots, target: Source, *, title: str = "") -> None:
     if wanted in KINDS and wanted != kind:
         fits = wanted[:2] in ("to", kind[:2]) and wanted[2] in ("i", kind[2])
         if not fits:
-            raise ValueError(f"the ballots are of kind .{kind} and do not fit into a file named .{wanted}")
+            raise ValueError(f"target must end with .{kind} or a wider kind for these ballots, got .{wanted}")
         kind = wanted
     if not title.isprintable() or any(name.strip() != name or not name.isprintable() for name in ballots.names):
-        raise ValueError("title and names must be printable text without blanks around it")
+        raise ValueError("title and names must be printable text without surrounding blanks")
     lines = [
         f"# TITLE: {title}",
         f"# DATA TYPE: {kind}",

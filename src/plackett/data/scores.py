@@ -1,4 +1,4 @@
-"""Files of predicted scores: one number a line for lists of items, `label:score ...` a line for rows with labels."""
+"""Files of predicted scores: one number per line for lists of items, `label:score ...` lines for multilabel rows."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from plackett.arguments import as_array
+from plackett.arguments import as_array, check_finite
 from plackett.data import letor, sparse_text, xmc
 from plackett.data.containers import MultilabelData, RankingData
 from plackett.data.files import Source, ending, open_source, open_target, source_name
-from plackett.data.letor import number_texts
-from plackett.data.stored import parse_array
+from plackett.data.text import number_texts
+from plackett.data.untrusted import parse_array
 from plackett.errors import DataError
-from plackett.lists import check_finite
 
 
 def load_scores(source: Source, data: RankingData | MultilabelData) -> Any:
     """Read the scores that a system predicted for `data`, in the order of its rows.
 
-    For lists of items: text with one number a line, or a .npy file; an array. For rows with labels: text with
-    `label:score` pairs, after an optional line `rows labels`; a CSR array of the labels that were scored.
+    For lists of items, reads text with one number per line or a .npy file, and returns an array. For rows with labels,
+    reads text with `label:score` pairs, after an optional line `rows labels`, and returns a CSR array of the scores.
     """
     if not isinstance(data, RankingData | MultilabelData):
-        raise ValueError(f"scores belong to lists of items or rows with labels, got {type(data).__name__}")
+        raise ValueError(f"data must be RankingData or MultilabelData to have scores, got {type(data).__name__}")
     scores = _load_array(source) if isinstance(data, RankingData) else _load_pairs(source, data.Y.shape[1])
     expected = len(data.y) if isinstance(data, RankingData) else len(data)
     if scores.shape[0] != expected:
         raise DataError(
-            f"{scores.shape[0]:,} rows of scores for {expected:,} rows of data",
+            f"expected scores for {expected:,} rows of data, got {scores.shape[0]:,}",
             file=source_name(source),
-            remedy="The scores must be those of this file, in the same order",
+            remedy="Pass the scores of this data, in the same order",
         )
     return scores
 
@@ -42,7 +41,7 @@ def _load_array(source: Source) -> npt.NDArray[np.float64]:
     if ending(source) == ".npy":
         return _load_npy(source)
     parse = letor.piece_parser(1, sparse_text.LARGEST_INDEX, "error", np.dtype(np.float64), False)
-    expected = "expected one finite number a line"
+    expected = "expected one finite number per line"
     try:
         with open_source(source) as file:
             pieces = sparse_text.parse_pieces(file, parse)
@@ -56,7 +55,7 @@ def _load_array(source: Source) -> npt.NDArray[np.float64]:
             raise DataError(expected, file=name, line=int(piece.first_line + piece.lines[row]))
     scores = np.concatenate([np.zeros(0), *(piece.y for piece in pieces)])
     if not len(scores):
-        raise DataError("the file holds no scores", file=name)
+        raise DataError("the file contains no scores", file=name)
     return scores
 
 
@@ -69,7 +68,9 @@ def _load_npy(source: Source) -> npt.NDArray[np.float64]:
     except ValueError as error:
         raise DataError(f"not a readable .npy file ({error})", file=name) from error
     if scores.ndim != 1 or scores.dtype.kind not in "iuf" or not np.isfinite(scores).all():
-        raise DataError(f"expected a row of finite numbers, got {scores.dtype} of shape {scores.shape}", file=name)
+        raise DataError(
+            f"expected a 1-D array of finite numbers, got {scores.dtype} of shape {scores.shape}", file=name
+        )
     return np.asarray(scores, np.float64)
 
 
@@ -86,7 +87,7 @@ def _load_pairs(source: Source, labels: int) -> Any:
             file, lambda text, first, last: xmc.parse_piece(text, first, last, (labels, 0), "sort", dtype), header
         )
     if not pieces:
-        raise DataError("the file holds no scores", file=source_name(source))
+        raise DataError("the file contains no scores", file=source_name(source))
     for piece in pieces:
         if np.isnan(piece.values).any():
             row = int(np.searchsorted(piece.starts, np.argmax(np.isnan(piece.values)), side="right")) - 1
@@ -98,11 +99,13 @@ def _load_pairs(source: Source, labels: int) -> Any:
 
 
 def dump_scores(scores: Any, target: Source) -> None:
-    """Write an array of scores, one a line, or a CSR array of them as `label:score` pairs; `load_scores` reads them."""
+    """Write an array of scores, one per line, or a CSR array as `label:score` pairs, for `load_scores` to read."""
     if not hasattr(scores, "indptr"):
         array = as_array("scores", scores)
         if array.ndim != 1 or array.dtype.kind not in "iuf":
-            raise ValueError(f"scores must be a row of numbers or CSR, got {array.dtype} of shape {array.shape}")
+            raise ValueError(
+                f"scores must be a 1-D array of numbers or a CSR array, got {array.dtype} of shape {array.shape}"
+            )
         check_finite("scores", array)
         with open_target(target) as file:
             file.write("".join(f"{text}\n" for text in number_texts(array)).encode())

@@ -1,10 +1,10 @@
-"""Text with a row a line and features as `index:value`: what the LETOR and XMC readers share.
+"""Text with one row per line and features as `index:value`: shared by the LETOR and XMC readers.
 
-The file is read in blocks of whole lines; while one is parsed, the next is read and decompressed. A block is cut into
-pieces that threads parse side by side, each into arrays of its own, which are joined at the end one after the other,
-each being freed when it is done: little more memory than the result takes.
+The file is read in blocks of complete lines; while one is parsed, the next is read and decompressed. A block is cut
+into pieces that threads parse in parallel, each into its own arrays. These are joined at the end, one after the other,
+and freed as they are joined, so memory use is little more than that of the result.
 
-A compiled parser of our own, because what exists is slower or less careful: see benchmarks/data.py.
+The parser is our own and compiled, because existing ones are slower or less strict: see benchmarks/data.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from plackett.data import kernels
+from plackett.data import parsing_kernels
 from plackett.data.files import OpenSource
 from plackett.errors import DataError
 from plackett.lists import IntArray, offsets_from_sizes
@@ -36,30 +36,33 @@ _PIECE = 1 << 20
 _LONGEST_LINE = 1 << 26
 
 _PROBLEMS = {
-    kernels.BAD_LABEL: ("expected a number as label", "A line is: label qid:list index:value ..."),
-    kernels.BAD_QID: ("expected a whole number after qid:", "Number the lists"),
-    kernels.MIXED_QID: ("some rows have a qid and others have none", "Give all rows one, or none"),
-    kernels.LATE_QID: ("qid must stand directly after the label", None),
-    kernels.NO_COLON: ("expected index:value", "The line may be cut off"),
-    kernels.BAD_INDEX: ("expected a whole number as feature index", None),
-    kernels.LOW_INDEX: ("feature index below the first one", "If indices begin with 0, pass first_index=0"),
-    kernels.HIGH_INDEX: (
-        "feature index beyond the number of features that n_features, the model or the header gives, or beyond 2^31",
-        "Correct the number, or train the model with --features",
+    parsing_kernels.BAD_LABEL: (
+        "expected a number as the label",
+        "A line has the form: label qid:list index:value ...",
     ),
-    kernels.REPEATED_INDEX: ("feature index given twice", "Keep one of them"),
-    kernels.FALLING_INDEX: ("feature indices must increase", 'Pass unsorted="sort" to have them sorted'),
-    kernels.BAD_VALUE: ("expected a number as feature value", "The line may be cut off"),
-    kernels.INFINITE_VALUE: ("feature values must be finite, or nan where missing", None),
-    kernels.BAD_BYTE: ("a carriage return inside a line", "Convert line ends to line feeds"),
-    kernels.REPEATED_LABEL: ("a label given twice in a row", "Keep one of them"),
-    kernels.HIGH_LABEL: ("label beyond the number of labels that the header declares", "Correct the header"),
+    parsing_kernels.BAD_QID: ("expected a whole number after qid:", "Number the lists"),
+    parsing_kernels.MIXED_QID: ("some rows have a qid and others do not", "Give a qid to all rows or to none"),
+    parsing_kernels.LATE_QID: ("qid must come directly after the label", None),
+    parsing_kernels.NO_COLON: ("expected index:value", "The line may be truncated"),
+    parsing_kernels.BAD_INDEX: ("expected a whole number as the feature index", None),
+    parsing_kernels.LOW_INDEX: ("feature index below the first one", "If indices start at 0, pass first_index=0"),
+    parsing_kernels.HIGH_INDEX: (
+        "feature index above the number of features given by n_features, the model or the header, or above 2^31",
+        "Correct that number, or train the model with --features",
+    ),
+    parsing_kernels.REPEATED_INDEX: ("duplicate feature index", "Keep one of them"),
+    parsing_kernels.FALLING_INDEX: ("feature indices must increase", 'Pass unsorted="sort" to sort them'),
+    parsing_kernels.BAD_VALUE: ("expected a number as the feature value", "The line may be truncated"),
+    parsing_kernels.INFINITE_VALUE: ("feature values must be finite, or nan if missing", None),
+    parsing_kernels.BAD_BYTE: ("carriage return inside a line", "Convert line endings to line feeds"),
+    parsing_kernels.REPEATED_LABEL: ("duplicate label in a row", "Keep one of them"),
+    parsing_kernels.HIGH_LABEL: ("label above the number of labels declared by the header", "Correct the header"),
 }
 
 
 @dataclass
 class Piece:
-    """Some lines and their features: row r holds columns[starts[r]:starts[r+1]]."""
+    """Some parsed lines and their features: row r has columns[starts[r]:starts[r+1]]."""
 
     starts: IntArray
     columns: npt.NDArray[np.int32]
@@ -77,15 +80,15 @@ class Piece:
         return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray | Piece))
 
 
-class Problem(Exception):  # noqa: N818 - what becomes an error when its line is known
-    """Something wrong at a byte of a text."""
+class Problem(Exception):  # noqa: N818 - becomes a DataError once its line is known
+    """A problem at a byte position of a text."""
 
     def __init__(self, position: int, problem: str, remedy: str | None) -> None:
         self.position, self.problem, self.remedy = position, problem, remedy
 
 
 def scratch(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-    """An array whose memory goes back to the system at once when it is freed, which that of NumPy often does not."""
+    """Allocate an array whose memory returns to the system as soon as it is freed, unlike NumPy's own in many cases."""
     count = int(np.prod(shape))
     size = count * np.dtype(dtype).itemsize
     if size < 1 << 16:
@@ -94,7 +97,7 @@ def scratch(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float64) -> 
 
 
 def cast(piece: Piece, dtype: np.dtype[Any], row_start: Callable[[int], int]) -> None:
-    """Values in the type wanted; one too large for it is a problem. `row_start` tells where in the text a row is."""
+    """Convert values to `dtype`; one too large for it is a problem. `row_start` maps a row to its position."""
     if dtype == np.float64:
         return
     large = np.flatnonzero(np.abs(piece.values) > np.finfo(dtype).max)
@@ -108,12 +111,12 @@ def cast(piece: Piece, dtype: np.dtype[Any], row_start: Callable[[int], int]) ->
 
 
 def _blocks(file: OpenSource) -> Iterator[bytes]:
-    """The file in stretches of whole lines, each ended by a line feed."""
+    """Yield the file in blocks of complete lines, each ending with a line feed."""
     parts: list[bytes] = []
     begun = False
     with (
         ThreadPoolExecutor(1, thread_name_prefix="plackett-read") as reader,
-        progress_bar("reading", file.size) as tell,
+        progress_bar("reading", file.size) as update,
     ):
         coming = reader.submit(file.read, _BLOCK)
         while data := coming.result():
@@ -126,8 +129,8 @@ def _blocks(file: OpenSource) -> Iterator[bytes]:
                 parts = []
             parts.append(data[cut:])
             if sum(map(len, parts)) > _LONGEST_LINE:
-                raise DataError(f"a line of more than {_LONGEST_LINE:,} bytes", file=file.name)
-            tell(file.position)
+                raise DataError(f"lines must have at most {_LONGEST_LINE:,} bytes, got a longer one", file=file.name)
+            update(file.position)
     rest = b"".join(parts)
     if rest:
         yield rest + b"\n"
@@ -136,7 +139,7 @@ def _blocks(file: OpenSource) -> Iterator[bytes]:
 def parse_pieces(
     file: OpenSource, parse: Callable[[Bytes, int, int], P], header: Callable[[bytes], bool] | None = None
 ) -> list[P]:
-    """Parse all lines; `parse` takes a text and where to begin and end in it; `header` tells if the first is one."""
+    """Parse all lines. `parse` takes a text, a start and an end; `header` says whether the first line is a header."""
     pieces: list[P] = []
     lines = nbytes = 0
     for block in _blocks(file):
@@ -155,7 +158,7 @@ def parse_pieces(
             pieces.append(piece)
             lines += block.count(b"\n", first, last)
             nbytes += piece.nbytes
-            file.check_expansion(nbytes)  # short lines take several times their bytes as numbers
+            file.check_expansion(nbytes)  # as numbers, short lines take several times their size
     return pieces
 
 
@@ -181,12 +184,12 @@ def _located(problem: Problem, block: bytes, lines_before: int, piece_start: int
     end = min(x for x in (block.find(c, problem.position) for c in (b" ", b"\t", b"\n")) if x >= 0)
     text = block[problem.position : end].decode("utf-8", "replace")
     if "\0" in text:
-        return DataError("a NUL byte", file=name, line=line, text=text, remedy="The file is damaged or not a text")
+        return DataError("found a NUL byte", file=name, line=line, text=text, remedy="The file is damaged or not text")
     return DataError(problem.problem, file=name, line=line, text=text, remedy=problem.remedy)
 
 
 def check_piece(piece: Piece, text: Bytes, labels: npt.NDArray[Any] | None = None) -> None:
-    """Raise the problem that the parser met, and put in the numbers that it left to float()."""
+    """Raise the problem that the parser found, and fill in the numbers that it left to float()."""
     error, position, hard = piece.state[:3]
     for k, end in piece.hard[:hard].tolist():
         begin = end
@@ -194,23 +197,23 @@ def check_piece(piece: Piece, text: Bytes, labels: npt.NDArray[Any] | None = Non
             begin -= 1
         value = float(text[begin:end].tobytes())
         if not np.isfinite(value):
-            raise Problem(begin, *_PROBLEMS[kernels.INFINITE_VALUE])
+            raise Problem(begin, *_PROBLEMS[parsing_kernels.INFINITE_VALUE])
         if k >= 0:
             piece.values[k] = value
-        elif labels is not None and -1 - k < len(labels):  # else the row has an error further on
+        elif labels is not None and -1 - k < len(labels):  # otherwise the row has an error later on
             labels[-1 - k] = value
     if error:
         raise Problem(int(position), *_PROBLEMS[int(error)])
 
 
 def line_start(text: Bytes, first: int, line: int) -> int:
-    """Where the given line, counted from 0 at `first`, begins."""
+    """The position where the given line starts; line 0 starts at `first`."""
     return first if line == 0 else first + 1 + int(np.flatnonzero(text[first:] == 10)[line - 1])
 
 
-def sort_rows(piece: Piece, row_start: Callable[[int], int], problem: int = kernels.REPEATED_INDEX) -> None:
-    """Sort each row by column. A column that comes twice is a problem; `row_start` tells where in the text a row is."""
-    row = kernels.sort_rows(piece.starts, piece.columns, piece.values)
+def sort_rows(piece: Piece, row_start: Callable[[int], int], problem: int = parsing_kernels.REPEATED_INDEX) -> None:
+    """Sort each row by column. A duplicate column is a problem; `row_start` maps a row to its position in the text."""
+    row = parsing_kernels.sort_rows(piece.starts, piece.columns, piece.values)
     if row >= 0:
         raise Problem(row_start(row), *_PROBLEMS[problem])
 
@@ -220,12 +223,12 @@ def row_offsets(pieces: list[Any]) -> IntArray:
 
 
 def widest(pieces: list[Any]) -> int:
-    """One more than the greatest column."""
+    """The number of columns: one more than the greatest index."""
     return 1 + max((int(piece.columns.max()) for piece in pieces if len(piece.columns)), default=-1)
 
 
 def join_dense(pieces: list[Any], columns: int, dtype: npt.DTypeLike, rows: IntArray | None = None) -> npt.NDArray[Any]:
-    """All rows as one dense array, row rows[k] of the file at place k. Takes features out of the pieces as it goes."""
+    """Join all rows into a dense array, with row rows[k] of the file at index k. Frees the pieces' features."""
     offsets = row_offsets(pieces)
     places = np.arange(offsets[-1])
     if rows is not None:
@@ -236,7 +239,7 @@ def join_dense(pieces: list[Any], columns: int, dtype: npt.DTypeLike, rows: IntA
         for number in range(first, last):
             piece = pieces[number]
             part = places[offsets[number] : offsets[number + 1]]
-            kernels.scatter(piece.starts, piece.columns, piece.values, part, dense)
+            parsing_kernels.scatter(piece.starts, piece.columns, piece.values, part, dense)
             piece.columns = piece.values = piece.starts = np.zeros(0, np.int64)
         return 0
 
@@ -245,11 +248,11 @@ def join_dense(pieces: list[Any], columns: int, dtype: npt.DTypeLike, rows: IntA
 
 
 def join_sparse(pieces: list[Any], dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-    """All rows as data, indices and indptr of a CSR matrix. Takes the features out of the pieces as it goes."""
+    """Join all rows into data, indices and indptr of a CSR matrix. Frees the pieces' features."""
     counts = offsets_from_sizes(np.array([len(piece.columns) for piece in pieces], np.int64))
     offsets = row_offsets(pieces)
     total = int(counts[-1])
-    # scipy wants both index arrays of one type.
+    # scipy wants both index arrays to have the same type.
     index_type = np.int32 if total <= LARGEST_INDEX else np.int64
     data, indices = np.empty(total, dtype), np.empty(total, index_type)
     indptr = np.zeros(int(offsets[-1]) + 1, index_type)

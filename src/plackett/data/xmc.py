@@ -1,6 +1,6 @@
 """Sparse text of the extreme classification repository: a header `rows features labels`, then `labels index:value ...`.
 
-Labels are separated by commas; a row without labels begins with a blank or with a feature. All indices begin with 0.
+Labels are separated by commas; a row without labels starts with a blank or a feature. All indices start at 0.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from plackett.arguments import check_kind
-from plackett.data import kernels, sparse_text
-from plackett.data.cache import Arrays, cached
+from plackett.arguments import check_choice, check_float_type, check_kind
+from plackett.data import parsing_kernels, sparse_text
 from plackett.data.containers import MultilabelData, without_zeros
 from plackett.data.files import Source, open_source, open_target, source_name
-from plackett.data.letor import check_choice, check_float, number_texts
+from plackett.data.parsed_cache import Arrays, cached
 from plackett.data.sparse_text import Bytes, Piece, Unsorted, line_start, scratch
+from plackett.data.text import number_texts
 from plackett.errors import DataError
 
 
 @dataclass
-class Rows(Piece):
+class XmcRows(Piece):
     """Parsed lines with their labels."""
 
     labels: Piece
@@ -37,9 +37,9 @@ def load_xmc(
     unsorted: Unsorted = "error",
     cache: bool | str | os.PathLike[str] = False,
 ) -> MultilabelData:
-    """Read rows of sparse features and labels; arguments as in `load_letor`. Labels of a row may stand in any order."""
+    """Read rows of sparse features and labels; arguments as in `load_letor`. Labels may come in any order."""
     check_choice("unsorted", unsorted, ("error", "sort"))
-    check_float("dtype", dtype)
+    check_float_type("dtype", dtype)
     options = {"reader": "xmc", "dtype": np.dtype(dtype).name, "unsorted": unsorted}
     arrays = cached(source, cache, options, lambda: _parse(source, np.dtype(dtype), unsorted))
     rows, features, labels = arrays["shape"].tolist()
@@ -49,7 +49,7 @@ def load_xmc(
 
 
 class _Header:
-    """The three numbers of the first line."""
+    """Reads the three numbers in the first line."""
 
     shape: tuple[int, int, int] | None = None
 
@@ -60,7 +60,9 @@ class _Header:
         words = line.split()
         if len(words) != 3 or not all(word.isdigit() and len(word) < 10 for word in words):
             text = line.decode("utf-8", "replace").strip()
-            raise DataError("expected a header of rows, features and labels", file=self._name, line=1, text=text)
+            raise DataError(
+                "expected a header with the numbers of rows, features and labels", file=self._name, line=1, text=text
+            )
         self.shape = int(words[0]), int(words[1]), int(words[2])
         return True
 
@@ -69,7 +71,7 @@ def _parse(source: Source, dtype: np.dtype[Any], unsorted: Unsorted) -> Arrays:
     name = source_name(source)
     header = _Header(name)
 
-    def parse(text: Bytes, first: int, last: int) -> Rows:
+    def parse(text: Bytes, first: int, last: int) -> XmcRows:
         assert header.shape is not None  # noqa: S101 - the first line has been read
         return parse_piece(text, first, last, header.shape[1:], unsorted, dtype)
 
@@ -85,7 +87,7 @@ def _parse(source: Source, dtype: np.dtype[Any], unsorted: Unsorted) -> Arrays:
             f"the header declares {header.shape[0]:,} rows, but {found:,} follow",
             file=name,
             line=1,
-            remedy="The file may be cut off; or correct the header",
+            remedy="Check whether the file is truncated, or correct the header",
         )
     X = sparse_text.join_sparse(pieces, dtype)
     Y = sparse_text.join_sparse([piece.labels for piece in pieces], dtype)
@@ -95,8 +97,8 @@ def _parse(source: Source, dtype: np.dtype[Any], unsorted: Unsorted) -> Arrays:
     return arrays
 
 
-def _drop_blank_end(pieces: list[Rows], wanted: int) -> int:
-    """Leave out blank lines after the last row that the header declares. Returns the number of rows left."""
+def _drop_blank_end(pieces: list[XmcRows], wanted: int) -> int:
+    """Drop blank lines after the last row that the header declares. Returns the number of rows left."""
     rows = sum(piece.rows for piece in pieces)
     for piece in reversed(pieces):
         blank = (np.diff(piece.starts) == 0) & (np.diff(piece.labels.starts) == 0)
@@ -110,38 +112,38 @@ def _drop_blank_end(pieces: list[Rows], wanted: int) -> int:
 
 def parse_piece(
     text: Bytes, first: int, last: int, shape: tuple[int, ...], unsorted: Unsorted, dtype: np.dtype[Any]
-) -> Rows:
+) -> XmcRows:
     part = text[first:last]
     lines, colons = int(np.count_nonzero(part == 10)), int(np.count_nonzero(part == 58))
     commas = int(np.count_nonzero(part == 44))
     starts, columns, values = scratch(lines + 1, np.int64), scratch(colons, np.int32), scratch(colons)
     label_starts, labels = scratch(lines + 1, np.int64), scratch(lines + commas, np.int32)
     hard, state = scratch((colons, 2), np.int64), np.zeros(6, np.int64)
-    kernels.parse_xmc(
+    parsing_kernels.parse_xmc(
         text, first, last, shape[0], unsorted == "error", shape[1],
         (starts, columns, values, label_starts, labels, hard, state),
     )  # fmt: skip
     rows, count, label_count = state[3:6]
     ones = np.ones(label_count, dtype)
-    of_labels = Piece(label_starts[: rows + 1], labels[:label_count], ones, state, hard[:0])
-    piece = Rows(starts[: rows + 1], columns[:count], values[:count], state, hard, of_labels)
+    label_piece = Piece(label_starts[: rows + 1], labels[:label_count], ones, state, hard[:0])
+    piece = XmcRows(starts[: rows + 1], columns[:count], values[:count], state, hard, label_piece)
     sparse_text.check_piece(piece, text)
     if unsorted == "sort":
         sparse_text.sort_rows(piece, lambda row: line_start(text, first, row))
-    sparse_text.sort_rows(of_labels, lambda row: line_start(text, first, row), kernels.REPEATED_LABEL)
+    sparse_text.sort_rows(label_piece, lambda row: line_start(text, first, row), parsing_kernels.REPEATED_LABEL)
     sparse_text.cast(piece, dtype, lambda row: line_start(text, first, row))
     piece.hard = np.empty((0, 2), np.int64)
     return piece
 
 
 def dump_xmc(data: MultilabelData, target: Source) -> None:
-    """Write rows that `load_xmc` reads back exactly. The format knows no grades: stored values of Y must be 1."""
+    """Write rows that `load_xmc` reads back exactly. The format has no grades, so stored values of Y must be 1."""
     check_kind("data", data, MultilabelData)
     X, Y = _sorted(csr_array(data.X)), without_zeros(_sorted(csr_array(data.Y)))
     if np.isinf(X.data).any():
         raise ValueError("X must be finite or NaN to be written as text")
     if not (Y.data == 1).all():
-        raise ValueError("Y must hold ones alone: the format has no grades")
+        raise ValueError("Y must contain only ones: the format has no grades")
     with open_target(target) as file:
         file.write(f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}\n".encode())
         for row in range(X.shape[0]):

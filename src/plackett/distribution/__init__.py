@@ -1,10 +1,12 @@
-"""The Plackett-Luce distribution over orders.
+"""The Plackett-Luce distribution over orders, as a torch distribution.
 
-plackett_luce  the distribution and its divergence
+plackett_luce  the distribution and its divergence: start reading here
 given_tiers    orders drawn given tiers
 places         the probability of a place among the first k
 subsets        sums over all orders of few items
-primitives     stable building blocks
+primitives     numerically stable building blocks
+
+May import torch, the likelihood and the foundation (arguments, lists).
 """
 
 from plackett.distribution.plackett_luce import EntropyEstimate, PlackettLuce

@@ -23,11 +23,17 @@ from torch.distributions import Distribution, constraints
 from torch.distributions.kl import register_kl
 from torch.nn import functional
 
-from plackett.distribution.given_tiers import sample_tiers, sort_into_tiers
-from plackett.distribution.places import top_probabilities_of_rows
-from plackett.distribution.primitives import gumbel, relative_scores, suffix_logsumexp, work_type
+from plackett.arguments import check_choice, check_finite
+from plackett.distribution.discounts import discount_values
+from plackett.distribution.given_tiers import sample_tiers, tiered_rows
+from plackett.distribution.places import exposure_of_rows, top_probabilities_of_rows
+from plackett.distribution.primitives import gumbel, relative_scores, suffix_logsumexp
 from plackett.distribution.subsets import MOST_ITEMS_EXACT, expected_cost_of_choices
+from plackett.likelihood.tensors import work_type
 from plackett.likelihood.torch_op import partition_log_likelihood
+
+# Above this many items times places that count, the integral takes more than seconds per list, and "auto" samples.
+_LARGEST_EXPOSURE = 1 << 16
 
 
 class EntropyEstimate(NamedTuple):
@@ -57,11 +63,12 @@ class _Permutation(constraints.Constraint):
 
 
 class PlackettLuce(Distribution):
-    """Orders of N items: P(order) = prod over places m of exp(w_m) / sum over l >= m of exp(w_l), w in order's order.
+    """Orders of N items: P(order) = prod over places m of exp(w_m) / sum over l >= m of exp(w_l), w sorted by order.
 
     Args:
         scores: log-worths, a floating-point tensor (..., N) with N >= 1; only differences matter.
-        validate_args: check scores and arguments; None follows the default of torch.distributions.
+        validate_args: check scores and arguments. None: yes, except while torch compiles or traces. The default of
+            torch.distributions is not followed: torch.compile turns it off for the whole process, without a word.
 
     Samplers take an explicit `generator` (None: torch's default one), draw in double precision where the device has
     it, and are not differentiable.
@@ -85,9 +92,9 @@ class PlackettLuce(Distribution):
             raise ValueError(f"scores must hold at least one item in the last dimension, got {tuple(scores.shape)}")
         self.scores = scores
         # Checked here: the constraint `real_vector` of torch lets infinities pass and fails on batches of no lists.
-        validate = self._validate_args if validate_args is None else validate_args
+        validate = not torch.compiler.is_compiling() if validate_args is None else validate_args
         if validate:
-            _check_finite("scores", scores)
+            check_finite("scores", scores)
         super().__init__(scores.shape[:-1], scores.shape[-1:], validate_args=False)
         self._validate_args = validate
 
@@ -181,7 +188,7 @@ class PlackettLuce(Distribution):
     def sample_given_tiers(
         self, labels: Any, sample_shape: Sequence[int] = (), *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Full orders from the distribution given that higher labels come before lower ones. Exact, O(N log N) a draw.
+        """Full orders given that higher labels come before lower ones. Exact, O(N log N) per draw.
 
         P(order) / P(tiers) factorises over the tiers S (Ma et al. 2021, lemma 1), so tiers are drawn independently.
         Given the arrival time t = e^y of the first item of R, in units in which R has rate 1, the items of S arrive
@@ -202,8 +209,8 @@ class PlackettLuce(Distribution):
         batch, shape = scores.shape[:-1], _check_shape(sample_shape)
         rows = math.prod(batch)
         with torch.no_grad():
-            tiers = sort_into_tiers(
-                relative_scores(scores.reshape(rows, self.items).to(work_type(scores))),
+            tiers = tiered_rows(
+                relative_scores(scores.reshape(rows, self.items).to(work_type(scores.device))),
                 labels.reshape(rows, self.items),
             )
             orders = sample_tiers(tiers, math.prod(shape), generator)
@@ -242,16 +249,61 @@ class PlackettLuce(Distribution):
 
             P = integral z_i exp(-z_i) P(fewer than k of the others have arrived) dy
 
-        by the trapezoid rule, the count being Poisson-binomial. Accurate to about 1e-13 in double precision; what is
-        less likely than exp(-60) may come out as 0. k = 1 is `first_place_probabilities`, k >= N gives 1.
+        by the trapezoid rule, the count being Poisson-binomial. Accurate to about 1e-13 in double precision;
+        probabilities below exp(-60) may come out as 0. k = 1 is `first_place_probabilities`, k >= N gives 1.
         """
         k = _check_count("k", k, 1)
-        _check_finite("scores", self.scores)
+        check_finite("scores", self.scores)
         if k >= self.items:
             return torch.ones_like(self.scores)
         with torch.no_grad():
             flat = self._work_scores().reshape(math.prod(self.batch_shape), self.items)
             return top_probabilities_of_rows(flat, k).reshape(self.scores.shape).to(self.scores.dtype)
+
+    def exposure(
+        self,
+        discount: Any = "dcg",
+        *,
+        top: int | None = None,
+        method: str = "auto",
+        samples: int = 1024,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """E[discount of the place of i], batch_shape + (N,); sums to the sum of the discounts. Not differentiable.
+
+        Given item i's arrival time e^y, its place is 1 plus the number of others that have arrived, so that
+
+            E = integral z_i exp(-z_i) E[discount at 1 + the number of others that have arrived] dy
+
+        by the same rule as `top_probabilities`, which is the case of discounts of 1. O(nodes * N * places).
+        The exposure of a group, as a function that can be differentiated, is minus `losses.expected_utility_loss` with
+        gain="linear" and labels of 1 for the group and 0 for all others.
+
+        Args:
+            discount: "dcg" (1 / log2(1 + place)), or a number of at least 0 for each place from the first on; all
+                places after those have 0.
+            top: only the first `top` places count; None: all.
+            method: "exact" is the integral; "sampled" the mean over `samples` orders; "auto" takes the former unless N
+                times the number of places exceeds 65,536.
+        """
+        check_choice("method", method, ("auto", "exact", "sampled"))
+        check_finite("scores", self.scores)
+        scores = self._work_scores()
+        values = discount_values(discount, self.items, top)
+        worths = torch.as_tensor(values, dtype=scores.dtype, device=scores.device)
+        is_large = self.items * len(worths) > _LARGEST_EXPOSURE
+        if method == "sampled" or (method == "auto" and is_large):
+            return self._sampled_exposure(worths, _check_count("samples", samples, 1), generator).to(self.scores.dtype)
+        with torch.no_grad():
+            flat = relative_scores(scores.reshape(math.prod(self.batch_shape), self.items))
+            return exposure_of_rows(flat, worths).reshape(self.scores.shape).to(self.scores.dtype)
+
+    def _sampled_exposure(self, worths: Tensor, samples: int, generator: torch.Generator | None) -> Tensor:
+        total = torch.zeros_like(self._work_scores())
+        worth = worths.expand(*self.batch_shape, -1)
+        for _ in range(samples):
+            total.scatter_add_(-1, self.sample_top(len(worths), generator=generator), worth)
+        return total / samples
 
     def entropy(self, samples: int = 1024, *, generator: torch.Generator | None = None) -> Tensor:
         """H = -sum over orders of P log P, batch_shape. Differentiable.
@@ -280,7 +332,7 @@ class PlackettLuce(Distribution):
         pull = (advantage * log_prob).mean(0)
         return EntropyEstimate(mean + (pull - pull.detach()), deviation / math.sqrt(count))
 
-    # Borders.
+    # Checks.
 
     def _check_order(self, order: Tensor) -> None:
         if not isinstance(order, Tensor) or order.dtype != torch.int64 or order.dim() == 0:
@@ -305,8 +357,8 @@ class PlackettLuce(Distribution):
             raise ValueError(f"labels must hold {self.items} items in the last dimension, got {tuple(labels.shape)}")
         if labels.is_complex():
             raise ValueError(f"labels must be real numbers, got {labels.dtype}")
-        _check_finite("labels", labels)
-        _check_finite("scores", self.scores)
+        check_finite("labels", labels)
+        check_finite("scores", self.scores)
         batch = self._broadcast("labels", labels.shape[:-1])
         return self.scores.expand(*batch, -1), labels.expand(*batch, -1)
 
@@ -319,7 +371,7 @@ class PlackettLuce(Distribution):
             ) from None
 
     def _work_scores(self) -> Tensor:
-        return self.scores.detach().to(work_type(self.scores))
+        return self.scores.detach().to(work_type(self.scores.device))
 
     def _sample_relative_utilities(self, sample_shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
         scores = relative_scores(self._work_scores())
@@ -353,12 +405,6 @@ def _first(values: Tensor, bad: Tensor) -> str:
     """The first bad value and where it is, for messages."""
     position = tuple(int(x) for x in torch.nonzero(bad)[0])
     return f"{values[position].item()} at position {position[0] if len(position) == 1 else position}"
-
-
-def _check_finite(name: str, values: Tensor) -> None:
-    finite = torch.isfinite(values)
-    if not bool(finite.all()):
-        raise ValueError(f"{name} must be finite, got {_first(values, ~finite)}")
 
 
 def _check_shape(sample_shape: Any) -> torch.Size:

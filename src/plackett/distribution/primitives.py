@@ -9,15 +9,11 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def work_type(scores: Tensor) -> torch.dtype:
-    return torch.float32 if scores.device.type == "mps" else torch.float64
-
-
 def suffix_logsumexp(x: Tensor) -> Tensor:
     """logsumexp of each element and all after it along the last dimension, in log2(N) doubling steps.
 
-    torch.logcumsumexp would do forward; its backward adds log(gradient) to the scores, where scores of 1e30 swallow it
-    and the gradient comes out wrong by a factor. The backward of logaddexp only forms differences of neighbours.
+    torch.logcumsumexp would work forward; its backward adds log(gradient) to the scores, where scores of 1e30 absorb it
+    and the gradient is wrong by a factor. The backward of logaddexp only forms differences of neighbours.
     """
     step = 1
     while step < x.shape[-1]:
@@ -33,8 +29,8 @@ CERTAIN_GAP = 1000.0
 def relative_scores(scores: Tensor) -> Tensor:
     """Scores below the best one, with gaps between neighbours in rank cut to 1000.
 
-    Utilities of these are ordered with the same probabilities, and no score is so large that it swallows the noise:
-    of the scores 1e30, 0, 0 the last two must still be in random order.
+    Their utilities are ordered with the same probabilities, and no score is so large that it absorbs the noise: of the
+    scores 1e30, 0, 0 the last two must still come in random order.
     """
     ranked, order = scores.sort(-1, descending=True)
     gaps = (ranked[..., :-1] - ranked[..., 1:]).clamp(max=CERTAIN_GAP)

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-# Entropy and divergence sum over all 2^N sets of items that can be left; 4096 sets take
-# milliseconds for one list.
+# Entropy and divergence sum over all 2^N sets of items that can be left; 4096 sets take milliseconds per list.
 MOST_ITEMS_EXACT = 12
 
 

@@ -1,17 +1,23 @@
-"""Models in scikit-learn's form. They share `base`: lists from qid or group, scores to ranks, models on disk."""
+"""The scikit-learn contract of every model, and nothing else: parameters, argument checks, fit, predict, save, load.
+
+Start with `ranker`, the base of all rankers (lists from qid or group, ranks from scores, `score`), then any estimator,
+one per file. `network_estimator` is the base of the two that train networks, `persistence` reads and writes models,
+`parameter_checks` checks parameters. Fitting itself lives in `boosted`, `linear`, `neural` and `aggregation`. May
+import everything below; nothing below imports from here.
+"""
 
 import os
 from typing import Any
 
 from plackett.errors import DataError
 from plackett.estimators.aggregator import RankAggregator
-from plackett.estimators.base import BaseRanker
 from plackett.estimators.boosted import BoostedRanker
 from plackett.estimators.coordinate_ascent import CoordinateAscentRanker
 from plackett.estimators.extreme import ExtremeClassifier
 from plackett.estimators.linear import LinearRanker
 from plackett.estimators.neural import NeuralRanker
-from plackett.estimators.saved import SavedModel, read_description
+from plackett.estimators.persistence import SavedModel, read_description
+from plackett.estimators.ranker import BaseRanker
 
 __all__ = [
     "MODELS",

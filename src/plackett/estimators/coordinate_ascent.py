@@ -10,43 +10,44 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from plackett.estimators import parameters
-from plackett.estimators.base import ListedRows
+from plackett.arguments import check_positive
+from plackett.data.listed_rows import ListedRows
+from plackett.estimators import parameter_checks
+from plackett.estimators.lightgbm_arguments import refuse_others
 from plackett.estimators.linear import LinearModel, metric_of
-from plackett.linear.coordinate_ascent import ascend, place_metric
 from plackett.linear.features import Floats
-from plackett.lists import check_positive
+from plackett.linear.line_search import ascend, place_metric
 
 
 class CoordinateAscentRanker(LinearModel):
     """A linear score w^T x whose weights maximise a metric of the training lists, one weight at a time.
 
-    Each weight goes to the best of all its values, which is found exactly: from the points where the order of a list
-    changes. The ends of several ascents, from different starts, are compared; the first start weighs all features
-    alike, the others are random directions.
+    Each weight goes to the best of all its values, which is found exactly from the points where the order of a list
+    changes. Several ascents from different starts are compared; the first start weighs all features equally, the others
+    are random directions.
 
     Args:
         objective: the metric: ndcg, err, map, mrr, p or recall, with a cut-off as in "ndcg@10" or without, tau-b or
             tau-x. Gains, thresholds and grades are the defaults of `plackett.metrics`.
-        n_restarts: how many ascents.
-        max_sweeps: over all features, in each ascent.
+        n_restarts: number of ascents.
+        max_sweeps: largest number of sweeps over all features in each ascent.
         tol: an ascent ends when a sweep gains less.
-        penalty: what a move must gain for each radian that the weight vector turns.
-        standardise: start from features divided by their standard deviation within lists, and measure moves there;
-            `coef_` is on the scale of X all the same.
+        penalty: gain that a move must bring for each radian by which it turns the weight vector.
+        standardise: divide features by their standard deviation within lists, for the starts and for measuring moves;
+            `coef_` is on the scale of X in any case.
         eval_metric: metrics of the `eval_set`.
-        query_column: for DataFrames, the column that says which list a row belongs to.
-        random_state: of the starts and the order of features.
+        query_column: for DataFrames, the column with the list of each row.
+        random_state: seed of the starts and the order of features.
 
     Attributes:
         coef_: the weights; objective_value_: the metric of the training lists;
-        restart_values_: that of the end of each ascent; n_iter_: sweeps to the weights chosen;
-        evals_result_: the metrics of evaluation sets at the weights chosen.
+        restart_values_: the metric at the end of each ascent; n_iter_: number of sweeps to the chosen weights;
+        evals_result_: the metrics of evaluation sets at the chosen weights.
     """
 
-    parameter_kinds: ClassVar[Mapping[str, parameters.Check]] = {
+    parameter_kinds: ClassVar[Mapping[str, parameter_checks.Check]] = {
         **LinearModel.parameter_kinds,
-        "objective": parameters.ranking_metric,
+        "objective": parameter_checks.ranking_metric,
     }
 
     def __init__(
@@ -86,24 +87,29 @@ class CoordinateAscentRanker(LinearModel):
         group: Any = None,
         sample_weight: Any = None,
         eval_set: Any = None,
+        eval_group: Any = None,
+        eval_names: Any = None,
+        **others: Any,
     ) -> Self:
         """Fit to rows with labels.
 
         Args:
             X, y: features and labels, higher is better; or X a RankingData.
-            qid, group: the list of each row, in any order, or sizes of consecutive lists. Neither: one list, with a
-                warning.
+            qid, group: the list of each row, in any order, or sizes of consecutive lists. Without either all rows are
+                one list, with a warning.
             sample_weight: one per row, constant within a list.
-            eval_set: RankingData, (X, y, qid) or a list of them. Of all sweeps the one is kept that is best by the
+            eval_set: RankingData, (X, y, qid) or a list of them. The weights of the best sweep are kept, judged by the
                 first metric of the first set; without a set, by the objective on the training lists.
+            eval_group, eval_names: the sizes of lists and the names of the evaluation sets, one entry for each.
         """
+        refuse_others("fit", others)
         self._check_kinds()
         for name, value in (("tol", self.tol), ("penalty", self.penalty)):
             if not isinstance(value, int | float | np.number) or not 0.0 <= value < np.inf:
                 raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
         sweeps = check_positive("max_sweeps", self.max_sweeps)
         rows = self._training_rows(X, y, qid, group, sample_weight)
-        evaluation = list(self._evaluation_rows(eval_set))
+        evaluation = list(self._evaluation_rows(eval_set, eval_group=eval_group, eval_names=eval_names))
         metric = place_metric(self.objective, rows.labels, rows.offsets, rows.weights)
         features, scale, varies = self._scaled(rows)
         generator = np.random.default_rng(self.random_state)
@@ -133,7 +139,7 @@ class CoordinateAscentRanker(LinearModel):
         return self
 
     def _merit(self, evaluation: list[tuple[str, ListedRows]], coef: Floats, value: float) -> float:
-        """What sweeps are compared by."""
+        """The number by which sweeps are compared."""
         if not evaluation:
             return value
         (found,) = self._evaluate(evaluation[:1], coef).values()

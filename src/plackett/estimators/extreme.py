@@ -1,91 +1,121 @@
-"""Classifiers from sparse features to very many labels."""
+"""ExtremeClassifier: from sparse features to very many labels."""
 
 from __future__ import annotations
 
 import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from plackett.arguments import as_array, as_csr, as_numbers, check_exact, check_same_index
+from plackett.arguments import (
+    as_array,
+    as_csr,
+    as_numbers,
+    check_exact,
+    check_positive,
+    check_range,
+    check_same_index,
+)
 from plackett.data.containers import Ballots, MultilabelData, RankingData, without_zeros
-from plackett.estimators.base import as_rows
-from plackett.estimators.neural_base import NeuralEstimator, check_objective_options, import_torch
-from plackett.estimators.saved import check_folder, field
-from plackett.lists import IntArray, check_positive
-from plackett.metrics import MULTILABEL_METRICS, get_metric, inverse_propensity, multilabel_ndcg
+from plackett.data.listed_rows import as_rows
+from plackett.data.tags import check_names, checked_tags, is_tags, learn_names, tag_matrix
+from plackett.estimators import parameter_checks
+from plackett.estimators.network_estimator import NeuralEstimator, import_torch
+from plackett.estimators.persistence import check_folder, field
+from plackett.losses.registry import Loss, check_form, find_loss
+from plackett.metrics import inverse_propensity, multilabel_ndcg
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from plackett.losses.sharded import Shard
+    from plackett.losses.shard import Shard
+    from plackett.neural import ExtremeNetwork
 
-OBJECTIVES = ("partition", "lower_bound", "ranknet", "ranksvm", "logistic")
-"""Objectives that need only the labels a row has. Others of `plackett.losses` go through a table of rows x labels."""
-
-SCALINGS = ("auto", "norm", "tfidf", "standard", "none")
-_FUSED = ("partition", "lower_bound")
-_SHARDED = (*_FUSED, "logistic")
-_ROWS_AT_ONCE = 1024
-_SCORES_HELD = 1 << 24  # beyond, the output layer and the loss are fused
+_SCALING_CHOICES = ("auto", "norm", "tfidf", "standard", "none")
+_SCORES_HELD = 1 << 24  # in one block of rows
 _FEATURES_WITH_DENSE_GRADIENTS = 20_000
-_NAN_SCORES = "scores must be numbers to be ranked, got NaN: X may hold numbers that are too large for float32"
+
+
+_NOT_CALIBRATED = "probabilities need a calibrated model: set calibrate=True and fit with validation rows"
+
+
+def _is_calibrated(model: Any) -> bool:
+    if not model.calibrate:
+        raise AttributeError(_NOT_CALIBRATED)
+    return True
 
 
 class ExtremeClassifier(NeuralEstimator):
-    """A network from sparse features to many labels, of which each row has a few; or to a ranking of all labels.
+    """A network from sparse features to many labels, of which each row has a few, or to a ranking of all labels.
 
-    Each row's labels are a tier above all others. If `Y` carries grades, the stored values, equal grades are tiers, and
-    labels that a row does not have are the lowest tier.
+    The labels of a row form a tier above all others. If the values of `Y` differ, they are grades: labels of equal
+    grade form a tier, and labels that a row does not have form the lowest tier.
 
     Args:
-        objective: "partition", the exact likelihood of the tiers; "lower_bound", "ranknet", "ranksvm", "logistic" (each
-            label by itself); or, for moderate numbers of labels, any other loss of `plackett.losses`.
-        objective_options: its options by name.
-        hidden_sizes: units of the hidden layers; () is a linear model.
-        activation: relu, gelu, silu, tanh or elu.
-        input_dropout, hidden_dropout: shares of features and of hidden units dropped in training.
-        scaling: "norm" scales rows to the norm `input_scale`, "tfidf" weights columns by their rarity first, "standard"
-            gives dense columns zero mean and unit variance, "none" leaves them. "auto": "norm" for sparse X, "standard"
-            for dense X.
-        input_scale: how large rows are; the first layer learns the faster, the larger they are.
-        negatives: how many labels to draw for each batch, with replacement, to stand for all that its rows do not have;
-            None: all of them, exactly.
-        negative_power: labels are drawn in proportion to (count + 1) to this power; 0: evenly.
-        label_shards: how many processes share the output layer, each with its part of the labels, for objectives
-            partition, lower_bound and logistic; inside a process group whose number of processes it divides. `fit`,
-            `predict_top`, `predict`, `score` and `save` are then called by all processes alike (docs/distributed.md).
+        objective: "partition", the exact likelihood of the tiers; "lower_bound", "ranknet", "ranksvm", "logistic" (one
+            binary problem per label); for moderate numbers of labels any other loss of `plackett.losses`, or a function
+            of your own, f(scores, labels, offsets, **options) -> one value per row, in torch, see
+            `plackett.losses.own_loss`. It gets all labels of a row as a list.
+        hidden_sizes: sizes of the hidden layers; () is a linear model.
+        epochs, batch_size: number of passes over all rows; rows per batch.
+        negatives: number of labels to draw for each batch, with replacement, in place of all labels that its rows do
+            not have; None: use all of them, exactly.
         propensity: 1 learns scores for the propensity-scored metrics: labels are missing at random with the
-            propensities of Jain et al. (2016), and the model is fitted to what is seen by adding log propensity to the
-            scores in training. 0: scores for what is seen. Between: in between.
+            propensities of Jain et al. (2016), and the log propensity is added to the scores in training. 0 learns
+            scores for the labels as observed. Values in between interpolate.
+        ensemble: number of networks to train; scores are their mean. The default of two gains half a point of precision
+            at twice the time: set 1 to save time.
+        eval_metric: metrics such as "p@1", "ndcg@5", "psp@3", or "tau-x" and other ranking metrics.
+        learning_rate, early_stopping_rounds, random_state: as in NeuralRanker.
+
+    Other Args:
+        objective_options: options of the objective by name.
+        activation: relu, gelu, silu, tanh or elu.
+        input_dropout, hidden_dropout: dropout of features and of hidden units.
+        scaling: "norm" scales rows to the norm `input_scale`; "tfidf" first weights columns by their rarity; "standard"
+            gives dense columns zero mean and unit variance; "none" leaves them. "auto": "norm" for sparse X, "standard"
+            for dense X.
+        input_scale: norm of scaled rows. The larger it is, the faster the first layer learns.
+        negative_power: labels are drawn in proportion to (count + 1) to this power; 0: uniformly.
+        label_shards: number of processes that share the output layer, each with a range of the labels, for objectives
+            partition, lower_bound and logistic. Requires a process group whose size it divides. All processes then call
+            `fit`, `predict_top`, `predict`, `score` and `save` together (docs/distributed.md).
         sparse_gradients: update only those rows of the first layer whose features occur in a batch. "auto": with more
             than 20,000 features.
-        ensemble: how many networks to train; scores are their mean. Two by default, which is worth half a point of
-            precision at twice the time: set 1 where time is short.
-        optimizer, learning_rate, weight_decay, schedule, warmup, clip_norm, early_stopping_rounds, validation_fraction,
-            precision, compile, device, optimizer_options, random_state, progress: as in NeuralRanker.
-        epochs, batch_size: how often all rows are seen, and how many at a time.
-        eval_metric: such as "p@1", "ndcg@5", "psp@3", or "tau-x" and others of rankings.
+        calibrate: fit probabilities of labels on the first validation set, for `predict_proba` and the threshold of
+            `predict_tags`. Needs an eval_set or validation_fraction.
+        optimizer, optimizer_options, weight_decay, schedule, warmup, clip_norm, validation_fraction, precision,
+            compile, device, progress: as in NeuralRanker.
 
     Attributes:
-        networks_, history_, best_epoch_, learning_rate_: see `NeuralEstimator`. n_labels_: how many labels there are.
+        networks_, history_, best_epoch_, learning_rate_: see `NeuralEstimator`.
+        n_labels_: number of labels.
+        classes_: the names of the labels: tags, sorted, or `label_names` of `fit`; otherwise their numbers.
+        calibration_: slope and intercept of the calibrated probabilities, or None.
     """
 
     networks_: list[Any]
+    classes_: Any
+    calibration_: tuple[float, float] | None
     defaults_with_validation: ClassVar[dict[str, Any]] = {"early_stopping_rounds": 5}
     not_saved: ClassVar[tuple[str, ...]] = ("label_shards",)
+    parameter_kinds: ClassVar[Mapping[str, parameter_checks.Check]] = {
+        **NeuralEstimator.parameter_kinds,
+        "calibrate": parameter_checks.flag,
+    }
 
     def __init__(
         self,
-        objective: str = "partition",
+        objective: str | Loss | Callable[..., Any] = "partition",
         *,
         objective_options: dict[str, Any] | None = None,
         hidden_sizes: Sequence[int] = (1024,),
@@ -111,6 +141,7 @@ class ExtremeClassifier(NeuralEstimator):
         eval_metric: str | Sequence[str] = "p@1",
         validation_fraction: float | None = None,
         ensemble: int = 2,
+        calibrate: bool = False,
         precision: str = "float32",
         compile: bool = False,  # noqa: A002 (torch's own name)
         device: str = "auto",
@@ -143,6 +174,7 @@ class ExtremeClassifier(NeuralEstimator):
         self.eval_metric = eval_metric
         self.validation_fraction = validation_fraction
         self.ensemble = ensemble
+        self.calibrate = calibrate
         self.precision = precision
         self.compile = compile
         self.device = device
@@ -161,7 +193,7 @@ class ExtremeClassifier(NeuralEstimator):
     # Arguments
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
-        """Features as CSR or as a dense array, whole and finite."""
+        """Features, checked, as CSR or as a dense array."""
         if isinstance(X, MultilabelData):
             X = X.X
         checked: Any = validate_data(self, as_rows(X), reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -180,56 +212,75 @@ class ExtremeClassifier(NeuralEstimator):
             )
         check_same_index(X=X, Y=Y)
         rows = self._rows(X, reset=reset)
-        return rows, labels_of(Y, rows.shape[0])
+        return rows, labels_of(self._matrix(Y, reset), rows.shape[0])
+
+    def _matrix(self, Y: Any, reset: bool) -> Any:
+        """Lists of tags as a matrix with a column for each name; a matrix as it is."""
+        if not is_tags(Y):
+            return Y
+        rows = checked_tags("Y", Y)
+        if reset:
+            self.classes_ = learn_names(rows)
+        elif self.classes_.dtype != object:
+            raise ValueError("Y must be a matrix as in fit, got lists of tags: pass label_names to fit to name labels")
+        return tag_matrix("Y", rows, self.classes_)
+
+    def _learn_names(self, Y: Any, label_names: Any, count: int) -> None:
+        """Set `classes_`, unless tags have."""
+        self.n_labels_ = count
+        if is_tags(Y):
+            if label_names is not None:
+                raise ValueError("label_names must be None when Y holds tags, which are the names")
+        elif label_names is not None:
+            self.classes_ = check_names("label_names", label_names, count)
+        else:
+            self.classes_ = np.arange(count)
 
     def _evaluation(self, eval_set: Any) -> dict[str, tuple[Any, csr_array]]:
         if eval_set is None:
             return {}
-        several = eval_set if isinstance(eval_set, list) else [eval_set]
+        sets = eval_set if isinstance(eval_set, list) else [eval_set]
         found = {}
-        for number, one in enumerate(several):
-            if isinstance(one, MultilabelData):
-                one = one, None
-            if not isinstance(one, tuple) or len(one) != 2:
-                raise ValueError(f"eval_set must be MultilabelData, (X, Y) or a list of them, got {type(one).__name__}")
-            X, Y = self._data(*one)
+        for number, given in enumerate(sets):
+            pair = (given, None) if isinstance(given, MultilabelData) else given
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                kind = type(given).__name__
+                raise ValueError(f"eval_set must be MultilabelData, (X, Y) or a list of them, got {kind}")
+            X, Y = self._data(*pair)
             if Y.shape[1] != self.n_labels_:
-                raise ValueError(f"eval_set must have {self.n_labels_} labels as Y has, got {Y.shape[1]}")
-            found[f"valid_{number}" if len(several) > 1 else "valid"] = X, Y
+                raise ValueError(f"eval_set must have {self.n_labels_} labels like Y, got {Y.shape[1]}")
+            found[f"valid_{number}" if len(sets) > 1 else "valid"] = X, Y
         return found
 
-    def _objective(self) -> tuple[str, dict[str, Any]]:
-        from plackett import losses
-        from plackett.losses import LOSSES
-
-        if self.objective not in (*OBJECTIVES, *LOSSES):
-            known = ", ".join(dict.fromkeys((*OBJECTIVES, *LOSSES)))
-            raise ValueError(f"objective must be one of {known}, got {self.objective!r}")
+    def _loss(self) -> tuple[Loss, dict[str, Any]]:
+        """The objective and its options, checked together with the parameters that depend on it."""
+        loss = find_loss(self.objective, form="sparse")
         if self.negatives is not None:
             check_positive("negatives", self.negatives, ", or None")
-            if self.objective not in _FUSED:
-                raise ValueError(f"negatives go with the objectives {', '.join(_FUSED)}, got {self.objective!r}")
-            if not self.hidden_sizes:
-                raise ValueError("negatives need a hidden layer, got hidden_sizes=()")
+            check_form("negatives", loss, "fused")
+            self._check_hidden_layer("negatives")
         if check_positive("label_shards", self.label_shards) > 1:
-            if self.objective not in _SHARDED:
-                raise ValueError(f"label_shards go with the objectives {', '.join(_SHARDED)}, got {self.objective!r}")
-            if not self.hidden_sizes:
-                raise ValueError("label_shards need a hidden layer, got hidden_sizes=()")
-            if self.precision == "float16":  # each shard would scale its gradients by itself
-                raise ValueError("label_shards go with the precisions float32 and bfloat16, got 'float16'")
+            check_form("label_shards", loss, "sharded")
+            self._check_hidden_layer("label_shards")
+            if self.precision == "float16":  # each shard would scale its gradients differently
+                raise ValueError("label_shards= requires precision float32 or bfloat16, got 'float16'")
         for name in ("negative_power", "propensity"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not np.isfinite(value):
                 raise ValueError(f"{name} must be a number, got {value!r}")
-        function = getattr(losses, f"sparse_{self.objective}_loss", None) or LOSSES[self.objective].function
-        return self.objective, check_objective_options(self.objective, function, self.objective_options)
+        return loss, loss.check_options(self.objective_options, "sparse")
+
+    def _check_hidden_layer(self, argument: str) -> None:
+        if not self.hidden_sizes:
+            raise ValueError(f"{argument}= requires a hidden layer, got hidden_sizes=()")
 
     def _scaling_of(self, X: Any) -> str:
-        if self.scaling not in SCALINGS:
-            raise ValueError(f"scaling must be one of {', '.join(SCALINGS)}, got {self.scaling!r}")
+        if self.scaling not in _SCALING_CHOICES:
+            raise ValueError(f"scaling must be one of {', '.join(_SCALING_CHOICES)}, got {self.scaling!r}")
         if self.scaling == "standard" and is_sparse(X):
-            raise ValueError("scaling='standard' needs dense X, for it would make sparse X dense; got sparse X")
+            raise ValueError(
+                "scaling='standard' needs dense X, because it would turn sparse X into dense; got sparse X"
+            )
         if self.scaling == "auto":
             return "norm" if is_sparse(X) else "standard"
         return self.scaling
@@ -240,6 +291,7 @@ class ExtremeClassifier(NeuralEstimator):
         Y: Any = None,
         *,
         sample_weight: Any = None,
+        label_names: Sequence[str] | None = None,
         eval_set: Any = None,
         callbacks: Sequence[Any] = (),
         checkpoint: str | os.PathLike[str] | None = None,
@@ -249,28 +301,32 @@ class ExtremeClassifier(NeuralEstimator):
         """Fit to rows with labels.
 
         Args:
-            X: features, sparse or dense; or a MultilabelData, which holds both.
-            Y: (rows, labels). Sparse: the entries other than zero are a row's labels and their values grades, higher is
-                better; all other labels, with a stored zero or without one, come below (docs/metrics.md has the rule).
-                Dense: grades of all labels, NaN below all others. To losses that go by the size of grades
-                (listnet, listpl, attrank, lambdarank, approx_ndcg) the lowest tier of graded rows has the grade
-                min(0, lowest stored - 1).
+            X: features, sparse or dense; or a MultilabelData, which contains X and Y.
+            Y: (rows, labels). Sparse: the nonzero entries are a row's labels, their values grades, higher is better;
+                all other labels, stored zeros included, rank below (docs/metrics.md has the rule). Dense: grades of all
+                labels; NaN ranks below all others. For losses that use the size of grades (listnet, listpl, attrank,
+                lambdarank, approx_ndcg) the lowest tier of graded rows has the grade min(0, lowest stored - 1).
+                Or a list of tags (strings) for each row.
+            label_names: the names of the labels, one per column of Y; for tags they are known.
             sample_weight: one per row.
             eval_set: MultilabelData, (X, Y) or a list of them; the first one decides.
-            callbacks: functions of a `plackett.training.Epoch`, called after each; True ends the training.
-            checkpoint: a folder to keep the state in, at most every `checkpoint_every` seconds.
-            resume: take the training up from there if there is something; else begin anew.
+            callbacks: functions of a `plackett.neural.Epoch`, called after each epoch; True ends training.
+            checkpoint: folder for the training state, saved at most every `checkpoint_every` seconds.
+            resume: resume from the checkpoint if there is one; False: start over.
         """
-        torch = import_torch("ExtremeClassifier")
-        from plackett.training import Workers, seeded
+        import_torch("ExtremeClassifier")
+        from plackett.distributed import current_processes
+        from plackett.neural.extreme_data import LabelledRows, LabelSampler, without_grades
+        from plackett.neural.extreme_task import ExtremeLoss, ExtremeMetric, ExtremeTask
+        from plackett.neural.training_loop import TaskMaker
 
-        Workers().agree(self._described_parameters())
+        current_processes().agree(self._described_parameters())
         self._check_kinds()
-        objective, options = self._objective()
-        self._workers = Workers(self.label_shards)
+        objective, options = self._loss()
+        self._processes = current_processes(self.label_shards)
         check_positive("batch_size", self.batch_size)
         rows, labels = self._data(X, Y, reset=True)
-        self.n_labels_ = int(labels.shape[1])
+        self._learn_names(Y, label_names, int(labels.shape[1]))
         weights = _row_weights(sample_weight, rows.shape[0])
         evaluation = self._evaluation(eval_set)
         if not evaluation and self.validation_fraction is not None:
@@ -280,43 +336,77 @@ class ExtremeClassifier(NeuralEstimator):
         if not weights.all():
             kept = np.flatnonzero(weights)
             rows, labels, weights = rows[kept], labels[kept], weights[kept]
+        self._check_calibration(evaluation)
         self._fit_scaling(rows)
         device = self._device()
         needs_propensity = self.propensity != 0 or any(name.startswith("ps") for name in self._metrics)
-        inverse = inverse_propensity(level(labels)) if needs_propensity else None
-        shift = None
-        if inverse is not None and self.propensity != 0:
-            shard = self._shard()
-            of_shard = -float(self.propensity) * np.log(inverse[shard.first : shard.last])
-            shift = torch.from_numpy(of_shard).float().to(device)
-        train = _Rows(self._scaled(rows), labels, weights, device)
+        inverse = inverse_propensity(without_grades(labels)) if needs_propensity else None
+        loss = ExtremeLoss(
+            objective,
+            options,
+            self._log_propensities(inverse, device),
+            None if self.negatives is None else LabelSampler(labels, self.negatives, self.negative_power, device),
+        )
+        train = LabelledRows(self._scaled(rows), labels, weights, device)
         parts = {
-            name: _Rows(self._scaled(x), y, np.ones(len(y.indptr) - 1), device) for name, (x, y) in evaluation.items()
+            name: LabelledRows(self._scaled(x), y, np.ones(y.shape[0]), device) for name, (x, y) in evaluation.items()
         }
-        measures = {name: _Measure(name, inverse) for name in self._metrics}
-        sampler = None if self.negatives is None else _Sampler(labels, self.negatives, self.negative_power, device)
+        metrics = {name: ExtremeMetric(name, inverse) for name in self._metrics}
 
-        def make_task(seed: int) -> _ExtremeTask:
-            with seeded(seed, device):
-                network = self._make_network().to(device)
-            loss = _WideLoss(objective, options, shift, sampler)
-            return _ExtremeTask(network, train, parts, loss, self.batch_size, measures, self.compile)
-
-        arrays = [a for x, y in ((rows, labels), *evaluation.values()) for a in (x, y)]
+        make_task = partial(
+            ExtremeTask,
+            train=train,
+            evaluation=parts,
+            loss=loss,
+            batch_size=self.batch_size,
+            metrics=metrics,
+            compiled=self.compile,
+        )
+        arrays = [array for pair in ((rows, labels), *evaluation.values()) for array in pair]
         self._train(
-            make_task,
+            TaskMaker(self._network_maker(), make_task, device),
             [*arrays, weights, rows.shape, labels.shape],
             has_validation=bool(evaluation),
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
             resume=resume,
             callbacks=callbacks,
-            workers=self._workers,
+            processes=self._processes,
         )
+        self.calibration_ = self._calibrated(*next(iter(evaluation.values()))) if self.calibrate else None
         return self
 
+    def _check_calibration(self, evaluation: dict[str, Any]) -> None:
+        if not self.calibrate:
+            return
+        if not evaluation:
+            raise ValueError("calibrate needs an eval_set or validation_fraction, got neither")
+        if self._is_sharded:
+            raise ValueError("calibrate must be False with label_shards, got True: each process has some labels only")
+
+    def _calibrated(self, rows: Any, labels: csr_array) -> tuple[float, float]:
+        """Slope and intercept of the probabilities that fit these rows best."""
+        from plackett.neural.calibration import fit_calibration
+        from plackett.neural.extreme_data import without_grades
+
+        has, size = without_grades(labels), max(1, _SCORES_HELD // self.n_labels_)
+        starts = range(0, rows.shape[0], size)
+        blocks = ((self.predict(rows[a : a + size]), has[a : a + size].toarray() > 0) for a in starts)
+        found = fit_calibration(blocks)
+        return found.slope, found.intercept
+
+    def _log_propensities(self, inverse: npt.NDArray[np.float64] | None, device: torch.device) -> Tensor | None:
+        """`propensity` times the log propensity of each label held here; None: no correction."""
+        if inverse is None or self.propensity == 0:
+            return None
+        import torch
+
+        shard = self._shard()
+        logarithms = -float(self.propensity) * np.log(inverse[shard.first : shard.last])
+        return torch.from_numpy(logarithms).float().to(device)
+
     def _make_scaling(self, kind: str, width: int) -> nn.Module:
-        from plackett.networks import FeatureScaling, RowScaling
+        from plackett.neural import FeatureScaling, RowScaling
 
         if not isinstance(self.input_scale, int | float) or not self.input_scale > 0:
             raise ValueError(f"input_scale must be a number above 0, got {self.input_scale!r}")
@@ -329,25 +419,26 @@ class ExtremeClassifier(NeuralEstimator):
         self.scaling_ = scaling.fit(X if kind == "standard" or is_sparse(X) else csr_array(X))
 
     def _scaled(self, X: Any) -> Any:
-        """CSR, or a tensor where the input is dense."""
+        """Scaled rows as CSR; as a tensor with scaling "standard"."""
         if self._scaling_kind == "standard":
             return self.scaling_.apply_to(X.toarray() if is_sparse(X) else X)
         return self.scaling_.apply_to(X if is_sparse(X) else csr_array(X))
 
     def _shard(self) -> Shard:
         """The labels that this process holds."""
-        found: Shard = self._workers.shard(self.n_labels_)
+        found: Shard = self._processes.shard(self.n_labels_)
         return found
 
-    def _make_network(self) -> nn.Module:
-        from plackett.networks import ExtremeNetwork
+    def _network_maker(self) -> Callable[[], ExtremeNetwork]:
+        from plackett.neural.extreme_network import ExtremeNetwork
 
         sparse = self.sparse_gradients
         if sparse not in (True, False, "auto"):
             raise ValueError(f"sparse_gradients must be True, False or 'auto', got {sparse!r}")
         if sparse == "auto":
             sparse = self.n_features_in_ > _FEATURES_WITH_DENSE_GRADIENTS and self._scaling_kind != "standard"
-        network = ExtremeNetwork(
+        return partial(
+            ExtremeNetwork,
             self.n_features_in_,
             self.n_labels_,
             self.hidden_sizes,
@@ -355,104 +446,120 @@ class ExtremeClassifier(NeuralEstimator):
             input_dropout=self.input_dropout,
             hidden_dropout=self.hidden_dropout,
             sparse_gradient=bool(sparse),
+            sparse_output_gradient=self.negatives is not None,
             shard=self._shard(),
         )
-        if self.negatives is not None and network.output is not None:
-            network.output.sparse_gradient = True  # type: ignore[assignment]
-        return network
 
     # Using the model
 
-    def _blocks(self, X: Any) -> Any:
-        """Input of the networks, some rows at a time."""
-        check_is_fitted(self, "networks_")
-        rows = self._scaled(self._rows(X, reset=False))
-        device = next(self.networks_[0].parameters()).device
-        # A linear model makes all scores of a block at once.
-        size = _ROWS_AT_ONCE if self.hidden_sizes else max(1, min(_ROWS_AT_ONCE, _SCORES_HELD // self.n_labels_))
-        for first in range(0, rows.shape[0], size):
-            yield _on_device(rows[first : first + size], device)
-
     def predict_top(self, X: Any, k: int = 5) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """The k best labels of each row and their scores, best first, (rows, k) each."""
-        torch = import_torch("predict_top")
-        from plackett.networks import top_columns
-        from plackett.training.workers import losses_told
+        import_torch("predict_top")
+        from plackett.neural.extreme_prediction import predict_top_labels
 
         k = check_positive("k", k)
         check_is_fitted(self, "networks_")
         if k > self.n_labels_:
             raise ValueError(f"k must be at most the number of labels, {self.n_labels_}, got {k}")
-        labels, scores = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
-        with torch.no_grad(), losses_told():
-            for block in self._blocks(X):
-                layers = [_output_layer(network, block) for network in self.networks_]
-                if any(bool(torch.isnan(_of_rows(layer)).any()) for layer in layers):
-                    raise ValueError(_NAN_SCORES)
-                found, values = top_columns(layers, k, self.networks_[0].shard)
-                labels.append(found.cpu().numpy())
-                scores.append(values.float().cpu().numpy())
-        return np.concatenate(labels), np.concatenate(scores)
+        with self._processes.guarded():
+            rows = self._rows(X, reset=False)
+            labels, scores = predict_top_labels(self.networks_, self._scaled(rows), k)
+            self._check_scores(scores, rows)
+        return labels, scores
+
+    @available_if(_is_calibrated)
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """The probability that a row has each label, (rows, labels), calibrated on validation rows; see `calibrate`."""
+        return self._probabilities(X)
+
+    def _probabilities(self, X: Any) -> npt.NDArray[np.float64]:
+        from plackett.neural.calibration import Calibration
+
+        check_is_fitted(self, "networks_")
+        if self.calibration_ is None:
+            raise ValueError(_NOT_CALIBRATED)
+        return Calibration(*self.calibration_).probabilities(self.predict(X))
+
+    def predict_tags(self, X: Any, k: int | None = None, threshold: float | None = None) -> list[list[Any]]:
+        """The labels of each row by name, best first.
+
+        Args:
+            X: features.
+            k: so many labels per row.
+            threshold: the labels whose probability is at least this, see `predict_proba`; with `k`, at most k of them.
+        """
+        if k is None and threshold is None:
+            raise ValueError("predict_tags needs k or threshold, got neither")
+        if threshold is None:
+            return [list(self.classes_[row]) for row in self.predict_top(X, check_positive("k", k))[0]]
+        check_range("threshold", threshold, 0.0, 1.0)
+        most = self.n_labels_ if k is None else check_positive("k", k)
+        found = []
+        for row in self._probabilities(X):
+            best = np.argsort(-row, kind="stable")[:most]
+            found.append(list(self.classes_[best[row[best] >= threshold]]))
+        return found
 
     def predict(self, X: Any) -> npt.NDArray[np.float32]:
         """The scores of all labels, (rows, labels). For many labels `predict_top` needs far less memory."""
-        torch = import_torch("predict")
-        from plackett.training.workers import losses_told
+        import_torch("predict")
+        from plackett.neural.extreme_prediction import predict_scores
 
-        parts = [np.zeros((0, getattr(self, "n_labels_", 0)), np.float32)]
-        with torch.no_grad(), losses_told():
-            for block in self._blocks(X):
-                scores = torch.stack([network.scores(block) for network in self.networks_]).mean(0)
-                parts.append(scores.float().cpu().numpy())
-        return np.concatenate(parts)
+        check_is_fitted(self, "networks_")
+        with self._processes.guarded():
+            rows = self._rows(X, reset=False)
+            scores = predict_scores(self.networks_, self._scaled(rows))
+            self._check_scores(scores, rows)
+        return scores
 
     def rank(self, X: Any) -> npt.NDArray[np.int64]:
-        """The place of each label in each row, from 1, (rows, labels); of equal scores the lower label comes first."""
+        """The rank of each label in each row, from 1, (rows, labels). Among equal scores the lower label is first."""
         scores = self.predict(X)
-        if np.isnan(scores).any():
-            raise ValueError(_NAN_SCORES)
         order = np.argsort(-scores, axis=1, kind="stable")
         places = np.empty_like(order)
         np.put_along_axis(places, order, np.broadcast_to(np.arange(1, order.shape[1] + 1), order.shape), 1)
         return places
 
     def score(self, X: Any, Y: Any = None, *, sample_weight: Any = None) -> float:
-        """nDCG@10 of the labels that rows have, or of all places where there are fewer labels."""
+        """nDCG@10 of the labels that rows have; with fewer than ten labels, at that number."""
+        import_torch("score")
+        from plackett.neural.extreme_data import without_grades
+
         rows, labels = self._data(X, Y)
         weights = _row_weights(sample_weight, rows.shape[0])
         k = min(10, self.n_labels_)
-        values = multilabel_ndcg(self.predict_top(rows, k)[0], level(labels), k=k, reduction="none")
+        values = multilabel_ndcg(self.predict_top(rows, k)[0], without_grades(labels), k=k, reduction="none")
         return float(np.average(values, weights=weights))
 
     def export_onnx(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole model, feature handling and ensemble included, for ONNX runtimes.
+        """Write the complete model, with feature scaling and ensemble, for ONNX runtimes.
 
         Input "features", float32 (rows, features), dense; output "scores", float32 (rows, labels).
         """
         check_is_fitted(self, "networks_")
         if self._is_sharded:
-            raise ValueError("export_onnx needs the whole model in one process: save it, and load it without shards")
+            raise ValueError("export_onnx requires a model without shards: save it, then load it in one process")
         self._export(path, lambda network, x: network.scores(x))
 
     # Models on disk
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as a folder: whole, or not at all. With label_shards all processes call this together.
+        """Write the model as a folder, completely or not at all. With label_shards all processes call this together.
 
-        What is written does not depend on them: `load(path)` gives the whole model, `load(path, label_shards=2)` in two
-        processes half of the labels to each.
+        The files do not depend on the number of shards: `load(path)` loads the complete model, and
+        `load(path, label_shards=2)` in two processes loads half of the labels in each.
         """
         check_is_fitted(self, "networks_")
         if not self._is_sharded:
             super().save(path)
             return
-        from plackett.training.shards import write_together
+        from plackett.neural.tensor_files import write_together
 
-        name, tensors = self._workers.from_first(lambda: _beside(check_folder(path))), self._tensors()
-        write_together(name, tensors, {}, self._shards(tensors), self._workers)
+        name, tensors = self._processes.from_first(lambda: _temporary_file(check_folder(path))), self._tensors()
+        write_together(name, tensors, {}, self._shards(tensors), self._processes)
         self._written = name
         try:
-            self._workers.from_first(lambda: self._workers.is_first and super(ExtremeClassifier, self).save(path))
+            self._processes.from_first(lambda: self._processes.is_first and super(ExtremeClassifier, self).save(path))
         finally:
             del self._written
             name.unlink(missing_ok=True)
@@ -465,7 +572,7 @@ class ExtremeClassifier(NeuralEstimator):
 
     @property
     def _is_sharded(self) -> bool:
-        return bool(self._workers.shards > 1)
+        return bool(self._processes.shards > 1)
 
     def _shards(self, names: Iterable[str]) -> dict[str, Shard]:
         if not self._is_sharded:
@@ -477,46 +584,63 @@ class ExtremeClassifier(NeuralEstimator):
     def load(cls, path: str | os.PathLike[str], **parameters: Any) -> Self:
         """Read a model that `save` wrote. With label_shards all processes call this together."""
         import_torch("ExtremeClassifier")
-        from plackett.training import Workers
+        from plackett.distributed import current_processes
 
-        Workers(parameters.get("label_shards", 1))  # an error here, for it would be none of the file
+        current_processes(parameters.get("label_shards", 1))  # raise here: the error does not concern the file
         return super().load(path, **parameters)
 
     def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
-        from plackett.training import Workers
+        from plackett.distributed import current_processes
 
-        self._workers = Workers(self.label_shards)
-        self.n_labels_ = check_positive("labels", field(state, "about", dict)["labels"])
+        self._processes = current_processes(self.label_shards)
+        about = field(state, "about", dict)
+        self.n_labels_ = check_positive("labels", about["labels"])
+        names = about.get("names")  # older models have none
+        self.classes_ = np.arange(self.n_labels_) if names is None else check_names("names", names, self.n_labels_)
+        self.calibration_ = _read_calibration(about.get("calibration"))
         super()._load_state(folder, state)
 
     def _other_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        from plackett.training.checkpoints import with_prefix
+        from plackett.neural.checkpoints import add_prefix
 
         about = {"labels": self.n_labels_, "features": self.n_features_in_, "scaling": self._scaling_kind}
-        return with_prefix("scaling", self.scaling_.state_dict()), about
+        if self.classes_.dtype == object:
+            about["names"] = self.classes_.tolist()
+        if self.calibration_ is not None:
+            about["calibration"] = list(self.calibration_)
+        return add_prefix("scaling", self.scaling_.state_dict()), about
 
     def _set_other_state(self, tensors: dict[str, Any], about: dict[str, Any]) -> None:
         import torch
 
-        from plackett.training.checkpoints import under
+        from plackett.neural.checkpoints import strip_prefix
 
         with torch.device("meta"):
             scaling: Any = self._make_scaling(about["scaling"], about["features"])
-        self.scaling_ = scaling.restore(under("scaling", tensors))
+        self.scaling_ = scaling.restore(strip_prefix("scaling", tensors))
 
 
-def _beside(path: Path) -> Path:
-    """A file to write to, that will be moved into the folder."""
+def _read_calibration(stored: Any) -> tuple[float, float] | None:
+    if stored is None:
+        return None
+    if not isinstance(stored, list) or len(stored) != 2:
+        raise ValueError(f"calibration must hold slope and intercept, got {stored!r}")
+    slope, intercept = (check_range("calibration", value, -1e150, 1e150) for value in stored)
+    return slope, intercept
+
+
+def _temporary_file(path: Path) -> Path:
+    """A temporary file, to be moved into the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.weights")
 
 
 def is_sparse(X: Any) -> bool:
-    return bool(issparse(X))  # without the types that it would narrow to
+    return bool(issparse(X))  # bool(): no type narrowing
 
 
 def labels_of(Y: Any, rows: int) -> csr_array:
-    """Grades of the labels above the lowest tier of each row, columns ascending."""
+    """Y as CSR: the grades of the labels above the lowest tier of each row, columns ascending."""
     if is_sparse(Y):
         matrix = without_zeros(as_csr("Y", Y))
         check_exact("Y", matrix.data)
@@ -531,7 +655,7 @@ def labels_of(Y: Any, rows: int) -> csr_array:
         if dense.size and np.isnan(dense).all():
             raise ValueError("Y must grade at least one label, got NaN alone")
         check_exact("Y", dense)
-        is_indicator = bool(((dense == 0) | (dense == 1)).all())  # then a row can have all labels, or none
+        is_indicator = bool(((dense == 0) | (dense == 1)).all())  # a row may have all labels, or none
         matrix = csr_array(dense) if is_indicator else _above_lowest(dense.astype(np.float64))
     if matrix.shape[0] != rows:
         raise ValueError(f"Y must have a row for each of the {rows} rows of X, got {matrix.shape[0]}")
@@ -543,17 +667,12 @@ def labels_of(Y: Any, rows: int) -> csr_array:
 
 
 def _above_lowest(grades: npt.NDArray[np.float64]) -> csr_array:
-    """Dense grades without the lowest tier of each row, which is what is left: NaN, or else the smallest grade."""
+    """Dense grades as CSR, without the lowest tier of each row: NaN if there is any, otherwise the smallest grade."""
     has_missing = np.isnan(grades).any(1, keepdims=True)
     lowest = np.where(has_missing, -np.inf, np.nan_to_num(grades, nan=np.inf).min(1, keepdims=True, initial=np.inf))
     row, column = np.nonzero(grades > lowest)
     counts = np.bincount(row, minlength=len(grades))
     return csr_array((grades[row, column], column, np.concatenate(([0], np.cumsum(counts)))), shape=grades.shape)
-
-
-def level(Y: csr_array) -> csr_array:
-    """The same labels, all with grade 1."""
-    return csr_array((np.ones(Y.nnz), Y.indices, Y.indptr), shape=Y.shape)
 
 
 def _row_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.float64]:
@@ -565,229 +684,3 @@ def _row_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.float64]:
     if not (np.isfinite(weights) & (weights >= 0.0)).all() or not weights.any():
         raise ValueError("sample_weight must be finite, at least 0, and not zero everywhere")
     return weights
-
-
-def _on_device(rows: Any, device: torch.device) -> Any:
-    from plackett.networks import SparseRows
-
-    return SparseRows(rows, device) if is_sparse(rows) else rows.to(device)
-
-
-def _output_layer(network: Any, rows: Any) -> Any:
-    """Input, weight and bias of the output layer; of a linear model the scores themselves."""
-    hidden = network(rows)
-    return hidden if network.output is None else (hidden, network.output.weight, network.output.bias)
-
-
-def _of_rows(layer: Any) -> Tensor:
-    """What an output layer gets, or gives if there is none behind it."""
-    return layer[0] if isinstance(layer, tuple) else layer
-
-
-@dataclass(frozen=True)
-class _Labels:
-    """The labels of the rows of a batch, as the losses take them."""
-
-    indices: IntArray
-    offsets: IntArray
-    grades: npt.NDArray[np.float64] | None  # None: all level
-    count: int
-    lowest: float  # the grade of all others, for losses that go by a table
-
-    def table(self) -> npt.NDArray[np.float64]:
-        """(rows, labels), the lowest tier below all others."""
-        grades = np.ones(len(self.indices)) if self.grades is None else self.grades
-        full = np.full((len(self.offsets) - 1, self.count), self.lowest)
-        full[np.repeat(np.arange(len(full)), np.diff(self.offsets)), self.indices] = grades
-        return full
-
-
-class _Rows:
-    """Scaled features and labels of rows."""
-
-    def __init__(self, X: Any, Y: csr_array, weights: npt.NDArray[np.float64], device: torch.device) -> None:
-        self.X, self.Y, self.weights, self.device = X, Y, weights, device
-        self.is_level = Y.nnz == 0 or bool((Y.data == Y.data[0]).all())
-        self._lowest = 0.0 if self.is_level else min(0.0, float(Y.data.min()) - 1.0)
-
-    def batch(self, rows: IntArray) -> tuple[Any, _Labels]:
-        labels = self.Y[rows]
-        grades = None if self.is_level else labels.data.astype(np.float64)
-        indices, offsets = labels.indices.astype(np.int64), labels.indptr.astype(np.int64)
-        return _on_device(self.X[rows], self.device), _Labels(indices, offsets, grades, self.Y.shape[1], self._lowest)
-
-
-class _Sampler:
-    """Labels drawn with replacement, and the logarithm of how often each is expected."""
-
-    def __init__(self, Y: csr_array, count: int, power: float, device: torch.device) -> None:
-        import torch
-
-        frequency = (np.bincount(Y.indices, minlength=Y.shape[1]) + 1.0) ** power
-        shares = frequency / frequency.sum()
-        self._count = count
-        self._cumulated = torch.from_numpy(np.cumsum(shares)).to(device)
-        self._log_expected = torch.from_numpy(np.log(count * shares)).float().to(device)
-
-    def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        import torch
-
-        points = torch.rand(self._count, generator=generator, device=self._cumulated.device, dtype=torch.float64)
-        columns = torch.searchsorted(self._cumulated, points * self._cumulated[-1]).clamp_(max=len(self._cumulated) - 1)
-        return columns, self._log_expected[columns]
-
-
-class _WideLoss:
-    """The objective, in the form that suits its input: fused, sampled, by the labels of rows, or by all labels."""
-
-    def __init__(self, name: str, options: dict[str, Any], shift: Tensor | None, sampler: _Sampler | None) -> None:
-        from plackett import losses
-        from plackett.losses import sharded
-
-        self._name, self._options, self._shift, self._sampler = name, options, shift, sampler
-        self._sparse = getattr(losses, f"sparse_{name}_loss", None)
-        self._linear = getattr(losses, f"linear_{name}_loss", None)
-        self._sharded = getattr(sharded, f"sharded_{name}_loss", None)
-        self._of_lists = losses.LOSSES.get(name)
-        self._takes_grades = name in _FUSED
-
-    def __call__(
-        self, network: Any, hidden: Tensor, labels: _Labels, weights: Tensor, generator: torch.Generator
-    ) -> Tensor:
-        common = {"weights": weights, "reduction": "sum", **self._options}
-        if self._sampler is not None:
-            return self._sampled(network, hidden, labels, generator, common)
-        if network.shard.count > 1:
-            return self._in_shards(network, hidden, labels, common)
-        if network.output is not None and self._linear is not None and hidden.shape[0] * labels.count > _SCORES_HELD:
-            weight, bias = network.output.weight, self._shifted(network.output.bias)
-            total: Tensor = self._linear(
-                hidden, weight.to(hidden.dtype), bias.to(hidden.dtype), labels.indices, labels.offsets,
-                labels=labels.grades, **common,
-            )  # fmt: skip
-            return total
-        scores = self._shifted(hidden if network.output is None else network.output(hidden)).float()
-        if self._sparse is not None and (labels.grades is None or self._takes_grades):
-            grades = {"labels": labels.grades} if self._takes_grades else {}
-            return self._sparse(scores, labels.indices, labels.offsets, **grades, **common)
-        return self._by_table(scores, labels, generator, common)
-
-    def _shifted(self, scores: Tensor) -> Tensor:
-        return scores if self._shift is None else scores + self._shift
-
-    def _in_shards(self, network: Any, hidden: Tensor, labels: _Labels, common: dict[str, Any]) -> Tensor:
-        if labels.grades is not None and not self._takes_grades:
-            raise ValueError(f"Y must not carry different grades for the objective {self._name!r}")
-        grades = {"labels": labels.grades} if self._takes_grades else {}
-        weight, bias = network.output.weight, self._shifted(network.output.bias)
-        total: Tensor = self._sharded(  # type: ignore[misc]
-            hidden, weight.to(hidden.dtype), bias.to(hidden.dtype), labels.indices, labels.offsets, network.shard,
-            **grades, **common,
-        )  # fmt: skip
-        return total
-
-    def _by_table(self, scores: Tensor, labels: _Labels, generator: torch.Generator, common: dict[str, Any]) -> Tensor:
-        import torch
-
-        if self._of_lists is None:
-            raise ValueError(f"Y must not carry different grades for the objective {self._name!r}")
-        kind = torch.float32 if scores.device.type == "mps" else torch.float64
-        table = torch.as_tensor(labels.table(), device=scores.device, dtype=kind)
-        random = {"generator": generator} if self._of_lists.random else {}
-        return self._of_lists.function(scores, table, **random, **common)
-
-    def _sampled(
-        self, network: Any, hidden: Tensor, labels: _Labels, generator: torch.Generator, common: dict[str, Any]
-    ) -> Tensor:
-        """The loss of the columns that occur, gathered first, so that the gradient holds no others."""
-        import torch
-
-        columns, log_expected = self._sampler.draw(generator)  # type: ignore[union-attr]
-        own = torch.from_numpy(labels.indices).to(columns.device)
-        used, shard = torch.unique(torch.cat([own, columns])), network.shard
-        used = used[(used >= shard.first) & (used < shard.last)]
-        weight = torch.nn.functional.embedding(used - shard.first, network.output.weight, sparse=True)
-        bias = self._shifted(network.output.bias)[used - shard.first]
-        # Also for a single shard: of the gathered columns alone nobody could tell a row that has all labels from one
-        # whose sample happens to hold only labels that it has.
-        total: Tensor = self._sharded(  # type: ignore[misc]
-            hidden.float(), weight, bias, labels.indices, labels.offsets, shard, labels=labels.grades,
-            negatives=(columns, log_expected), held=used.cpu().numpy(), **common,
-        )  # fmt: skip
-        return total
-
-
-class _ExtremeTask:
-    def __init__(
-        self,
-        network: Any,
-        train: _Rows,
-        evaluation: Mapping[str, _Rows],
-        loss: _WideLoss,
-        size: int,
-        measures: Mapping[str, _Measure],
-        compiled: bool,
-    ) -> None:
-        self.network, self._train, self._evaluation = network, train, evaluation
-        if compiled:  # in place, so that weights keep their names; the sparse first layer is opaque to the compiler
-            network.rest.compile(dynamic=True)
-        self._loss, self._size, self._measures = loss, size, measures
-
-    def batches(self, generator: np.random.Generator) -> list[IntArray]:
-        from plackett.training import batches_of_rows
-
-        return batches_of_rows(self._train.X.shape[0], self._size, generator)
-
-    def sizes(self, batch: IntArray) -> IntArray:
-        return np.ones(len(batch), np.int64)
-
-    def loss(self, batch: IntArray, generator: torch.Generator) -> tuple[Tensor, float]:
-        import torch
-
-        rows, labels = self._train.batch(batch)
-        hidden = self.network(rows)
-        if not bool(torch.isfinite(hidden).all()):
-            return hidden.sum(), 1.0  # no number: the loop says what to do
-        weights = self._train.weights[batch]
-        on_device = torch.as_tensor(weights, dtype=torch.float32, device=self._train.device)
-        return self._loss(self.network, hidden, labels, on_device, generator), float(weights.sum())
-
-    def evaluate(self) -> dict[str, float]:
-        return {
-            f"{name} {metric}": measure.of(self.network, part)
-            for name, part in self._evaluation.items()
-            for metric, measure in self._measures.items()
-        }
-
-
-class _Measure:
-    """A metric of a network: of its best labels, or of the ranking of all labels."""
-
-    def __init__(self, name: str, inverse: npt.NDArray[np.float64] | None) -> None:
-        base, _, cutoff = name.partition("@")
-        self._is_multilabel = base in MULTILABEL_METRICS
-        needed = {"inverse_propensity": inverse} if base.startswith("ps") else {}
-        self._function: Callable[..., Any] = get_metric(name, multilabel=self._is_multilabel, **needed)
-        self._k = int(cutoff) if cutoff else 5
-
-    def of(self, network: Any, rows: _Rows) -> float:
-        import torch
-
-        from plackett.networks import top_columns
-
-        results, count = [], rows.X.shape[0]
-        with torch.no_grad():
-            for first in range(0, count, _ROWS_AT_ONCE):
-                block, labels = rows.batch(np.arange(first, min(first + _ROWS_AT_ONCE, count)))
-                if self._is_multilabel:
-                    k = min(self._k, labels.count)
-                    top = top_columns([_output_layer(network, block)], k, network.shard)[0].cpu().numpy()
-                    results.append(np.pad(top, ((0, 0), (0, self._k - k)), constant_values=-1))  # -1: no more
-                else:
-                    scores = network.scores(block).float().cpu().numpy()
-                    results.append(self._function(scores, labels.table(), reduction="none"))
-        if self._is_multilabel:
-            return float(self._function(np.concatenate(results), level(rows.Y)))
-        values = np.concatenate(results)
-        known = values[~np.isnan(values)]
-        return float(known.mean()) if known.size else float("nan")

@@ -1,12 +1,10 @@
-"""The experiments of the papers, each by name: `plackett reproduce NAME`.
+"""The experiments of three papers and two of our own, run by `plackett reproduce NAME`.
 
-framework      configurations, cells that are computed once, results on disk
-datasets       where the data of the papers are; ranking_data and multilabel_data load them or what stands in for them
-results        JSON, CSV, a picture and a page of what was found; document, docs/reproduction.md of all of it
-pl_partition   Ma et al. (2021)
-listpl         Jagerman et al. (2017)
-plrank         the preprint that presents PLRank
-synthesis      in none of the papers: every loss in every kind of model
+`pl_partition`, `listpl` and `plrank` hold one paper each, `synthesis` our own, `baselines` the rival classifiers.
+Start reading at `framework`. `datasets`, `ranking_data` and `multilabel_data` load data; `results` and `document`
+write reports; `tie_demo` and `tie_bias` serve `plackett demo`, `tie_costs` serves `plackett bench`.
+This package may import anything in Plackett except `cli`, and only `cli` may import it.
+It lives inside the package because `plackett reproduce` must work from an installed wheel.
 """
 
 from importlib import import_module
@@ -31,8 +29,8 @@ __all__ = [
 EXPERIMENTS = {
     "pl-partition-figure-1": "pl_partition.utilities",
     "pl-partition-figure-2": "pl_partition.costs",
-    "pl-partition-figure-4": "pl_partition.midpoint",
-    "pl-partition-table-1": "pl_partition.multilabel",
+    "pl-partition-figure-4": "pl_partition.midpoint_errors",
+    "pl-partition-table-1": "pl_partition.multilabel_table",
     "pl-partition-table-2": "pl_partition.embeddings",
     "pl-partition-table-3": "pl_partition.statistics",
     "listpl-figure-2": "listpl.curves",
@@ -47,10 +45,11 @@ EXPERIMENTS = {
     "synthesis-simulation": "synthesis.simulation",
     "synthesis-real": "synthesis.real",
 }
-"""The module that declares each, as EXPERIMENT."""
+"""Experiment name -> the module that declares it as EXPERIMENT."""
 
 
 def get_experiment(name: str) -> Experiment:
+    """Import and return the experiment with this name."""
     if name not in EXPERIMENTS:
         raise ValueError(f"experiment must be one of {', '.join(EXPERIMENTS)}, got {name!r}")
     found: Experiment = import_module(f"plackett.experiments.{EXPERIMENTS[name]}").EXPERIMENT

@@ -1,7 +1,7 @@
-"""The data sets of the papers: where they are, and what stands in where they are not.
+"""Find the papers' data sets on disk.
 
-A data folder holds a folder for each data set, under the names of `KNOWN`, with the files as their publishers name
-them, compressed or not. It is the one given, $PLACKETT_DATA, or ../shared/data beside the working directory.
+A data folder holds one subfolder per data set, named as in `KNOWN`, with the publisher's file names, compressed or not.
+The data folder is the given path, else $PLACKETT_DATA, else ../shared/data relative to the working directory.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ ENDINGS = ("", ".xz", ".gz", ".bz2", ".zst")
 
 @dataclass(frozen=True)
 class DataFolder:
-    """Where data sets are looked for; `path` None for the usual places."""
+    """The folder to search for data sets; `path=None` means the default places."""
 
     path: Path | None = None
 
     def __post_init__(self) -> None:
         if self.path is not None and not self.path.is_dir():
-            raise ValueError(f"data must be a folder, with a folder for each data set in it, got {self.path}")
+            raise ValueError(f"data must be a folder with one subfolder per data set, got {self.path}")
 
     def find(self, name: str) -> Path | None:
-        """The folder of a data set, None where it is not there."""
+        """Return the folder of a data set, or None if it is not available."""
         if name not in KNOWN:
             raise ValueError(f"name must be one of {', '.join(KNOWN)}, got {name!r}")
         for root in self._roots():
@@ -45,10 +45,10 @@ class DataFolder:
         return None
 
     def file(self, name: str, *parts: str) -> Path:
-        """A file of a data set that is there, compressed or not."""
+        """Return the path of a data set's file, compressed or not; raise FileNotFoundError if there is none."""
         folder = self.find(name)
         if folder is None:
-            raise FileNotFoundError(f"no folder {name}; set PLACKETT_DATA or --data to the folder that holds it")
+            raise FileNotFoundError(f"no folder {name}; set PLACKETT_DATA or --data to the folder that contains it")
         for ending in ENDINGS:
             if (path := folder.joinpath(*parts[:-1], parts[-1] + ending)).exists():
                 return path

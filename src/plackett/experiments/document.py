@@ -1,4 +1,4 @@
-"""docs/reproduction.md, made of stored results: what matches the papers, what does not, and why."""
+"""Generate docs/reproduction.md from stored results: what matches the papers, what does not, and why."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from plackett.report import Reproduced
 from plackett.report.page import Column, Table, cell_text
 
 _MOST_ROWS = 40
-"""Of tables that are shown here; longer ones are on the pages of their experiments."""
+"""Longer tables appear only on the HTML pages of their experiments."""
 
-_INTRODUCTION = """# The papers' experiments
+_INTRODUCTION = """# Reproducing the papers
 
-This page is made by `plackett reproduce --document {folder}` of the results in that folder, which are those of
+`plackett reproduce --document {folder}` generates this page from the results in that folder, which
+come from
 
     plackett reproduce all --scale full --output {folder}
 
-Each experiment has a name: `plackett reproduce NAME` repeats it at a quick scale, `--scale full` at this one, and
-writes JSON, CSV, a picture and a page to look at in a browser. Data sets that cannot be passed on are taken from your
-own copies (`--data`); what stands in for them is called a stand-in, and its figures are not set beside those of the
-paper.
+Each experiment has a name. `plackett reproduce NAME` repeats it at a quick scale, and `--scale full` at the scale shown
+here. Both write JSON, CSV, a picture and an HTML page. Some data sets cannot be redistributed: point `--data` to your
+own copies. Generated data that replace a missing data set are called stand-ins; their numbers are not compared with the
+paper's.
 
 | experiment | claims that hold here |
 |---|---|
@@ -37,13 +38,13 @@ paper.
 
 
 def write_document(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """The document of all full-scale results in a folder."""
+    """Write the document of all full-scale results in `folder` to `path`."""
     with atomic_write(path) as file:
         file.write(document(Path(folder), Path(path).parent).encode())
 
 
 def document(folder: Path, start: Path) -> str:
-    """Its text, with links relative to `start`."""
+    """Return the text of the document, with links relative to `start`."""
     sections, index = [], []
     place = Path(os.path.relpath(folder, start))
     for name in EXPERIMENTS:
@@ -56,14 +57,13 @@ def document(folder: Path, start: Path) -> str:
         findings = findings_of(experiment, about["configuration"], results, stored)
         picture = place / f"{name}-full.png" if stored.with_suffix(".png").exists() else None
         sections.append(_section(experiment, about, findings, picture))
-        held = sum(claim.holds for claim in findings.claims)
-        counted = f"{held} of {len(findings.claims)}" if findings.claims else "none is made"
+        counted = findings.tally("full") or "no claims"
         index.append(f"| [{experiment.title}](#{name}): {experiment.paper} | {counted} |")
     return "\n".join([_INTRODUCTION.format(folder=f"docs/{place}", index="\n".join(index)), *sections])
 
 
 def _check_kind(experiment: Experiment, about: dict[str, Any], file: Path) -> None:
-    """Results are those of the experiment at full scale, as it is declared today."""
+    """Check that the results belong to the experiment at full scale, as declared today."""
     expected = {
         "experiment": experiment.name,
         "scale": "full",
@@ -73,7 +73,7 @@ def _check_kind(experiment: Experiment, about: dict[str, Any], file: Path) -> No
     for name, value in expected.items():
         if about[name] != value:
             raise DataError(
-                f"the {name} is not that of {experiment.name}", file=str(file), remedy="Run the experiment again"
+                f"{name} does not match experiment {experiment.name}", file=str(file), remedy="Run the experiment again"
             )
 
 
@@ -82,11 +82,16 @@ def _section(experiment: Experiment, about: dict[str, Any], findings: Findings, 
     if about["data"]:
         there = ", ".join(name for name, found in about["data"].items() if found)
         absent = ", ".join(name for name, found in about["data"].items() if not found)
-        parts.append(f"Data: {there or 'generated'}." + (f" Not there: {absent}." if absent else ""))
+        parts.append(f"Data: {there or 'generated'}." + (f" Not available: {absent}." if absent else ""))
     if picture:
         parts.append(f"![{experiment.title}]({picture})")
     if findings.claims:
-        rows = [["yes" if claim.holds else "**no**", claim.text, claim.evidence] for claim in findings.claims]
+        shown = {"no": "**no**"}
+        verdicts = [claim.verdict("full") for claim in findings.claims]
+        rows = [
+            [shown.get(verdict, verdict), claim.text, claim.evidence]
+            for verdict, claim in zip(verdicts, findings.claims, strict=True)
+        ]
         parts.append(_table(["holds", "claim", "evidence"], rows))
     if findings.compared:
         parts.append(_table([*findings.compared_columns, "paper", "ours", "difference", "standard error"],

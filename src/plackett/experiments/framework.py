@@ -1,7 +1,7 @@
-"""Experiments: a declared configuration, cells that are computed once, and a page made of their results.
+"""Experiments: a declared configuration, cells that are computed once, and a page built from their results.
 
-A cell is one unit of work, such as a method with a seed on a data set. Its result is JSON, written atomically as soon
-as it is there, so a run that was interrupted goes on where it was.
+A cell is one unit of work, such as one method with one seed on one data set. Its result is written to disk as JSON,
+atomically, as soon as the cell finishes, so an interrupted run resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from plackett.data.files import atomic_write
-from plackett.data.stored import parse_json, regular_file
+from plackett.data.untrusted import parse_json, regular_file
 from plackett.errors import DataError
 from plackett.experiments.datasets import DataFolder
 from plackett.progress import progress_bar
@@ -25,26 +25,33 @@ from plackett.report.page import Section
 Cell = dict[str, Any]
 Results = list[tuple[Cell, dict[str, Any]]]
 SCALES = ("quick", "full")
+NOT_JUDGED = "not judged"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says, whether it holds here, and the figures that show it."""
+    """A statement from a paper, whether it holds here, and the numbers that show it."""
 
     text: str
     holds: bool
     evidence: str
 
+    def verdict(self, scale: str) -> str:
+        """Whether the claim holds: "yes" or "no", or "not judged" at a quick scale or on generated stand-ins."""
+        if scale != "full" or "stand-in" in self.text + self.evidence:
+            return NOT_JUDGED
+        return "yes" if self.holds else "no"
+
 
 @dataclass(frozen=True)
 class Findings:
-    """What the results of an experiment amount to.
+    """The conclusions drawn from the results of an experiment.
 
     sections   plots and tables
-    claims     what the paper says, and whether it holds here
-    rows       the numbers as a table for CSV: a column a name
-    compared   the paper's numbers beside ours, under `compared_columns`
-    remarks    what differs from the paper and why, a paragraph each
+    claims     the paper's claims, and whether they hold here
+    rows       the numbers as a table for CSV, one column per key
+    compared   the paper's numbers next to ours, under `compared_columns`
+    remarks    differences from the paper and their reasons, one paragraph each
     """
 
     sections: Sequence[Section]
@@ -53,6 +60,13 @@ class Findings:
     compared: Sequence[Reproduced] = ()
     compared_columns: Sequence[str] = ()
     remarks: Sequence[str] = ()
+
+    def tally(self, scale: str) -> str:
+        """How many of the claims hold, as text; empty without claims."""
+        verdicts = [claim.verdict(scale) for claim in self.claims]
+        judged = len(verdicts) - verdicts.count(NOT_JUDGED)
+        parts = [f"{verdicts.count('yes')} of {judged}"] if judged else []
+        return ", ".join([*parts, *([f"{len(verdicts) - judged} {NOT_JUDGED}"] if judged < len(verdicts) else [])])
 
 
 def _nothing(_cell: Cell, _results: Results) -> Mapping[str, Any]:
@@ -63,14 +77,14 @@ def _nothing(_cell: Cell, _results: Results) -> Mapping[str, Any]:
 class Experiment:
     """A table or figure of a paper.
 
-    configurations   by scale, "quick" and "full": plain values, for they are shown and hashed
-    cells            the cells of a configuration, with the data there are: {"data": name, ...} where it matters
-    run              the result of a cell
-    find             what the results amount to
-    inherit          what a cell takes over from the results before it, such as a rate chosen there; `run` finds it in
-                     the cell
-    data             names of the data sets it uses where they are there; see `datasets`
-    minutes          roughly, by scale, on two processors
+    configurations   one per scale, "quick" and "full"; plain values, because they are shown and hashed
+    cells            list the cells of a configuration, given the available data; {"data": name, ...} if data matter
+    run              compute the result of a cell
+    find             draw conclusions from the results
+    inherit          values a cell reuses from earlier results, such as a learning rate chosen there; they are merged
+                     into the cell that `run` receives
+    data             names of the data sets to use if available; see `datasets`
+    minutes          approximate running time per scale, on two processors
     """
 
     name: str
@@ -88,7 +102,7 @@ class Experiment:
 def findings_of(
     experiment: Experiment, configuration: Mapping[str, Any], results: Results, file: str | os.PathLike[str]
 ) -> Findings:
-    """What results that were read from files amount to; they may be those of something else."""
+    """Draw conclusions from results read from `file`; raise DataError if they do not fit the experiment."""
     try:
         return experiment.find(configuration, results)
     except (
@@ -101,12 +115,12 @@ def findings_of(
         ValueError,
     ) as error:
         raise DataError(
-            f"not results of {experiment.name} ({type(error).__name__}: {error})", file=os.fspath(file)
+            f"these are not results of {experiment.name} ({type(error).__name__}: {error})", file=os.fspath(file)
         ) from error
 
 
 class CellStore:
-    """Results of cells on disk, a file each, under a folder for the experiment and its configuration."""
+    """Cell results on disk, one file per cell, in one folder per experiment and configuration."""
 
     def __init__(self, root: Path, experiment: Experiment, scale: str) -> None:
         configuration = experiment.configurations[scale]
@@ -124,14 +138,14 @@ class CellStore:
         try:
             kept = parse_json(regular_file(path).read_bytes(), finite=False)
             if not isinstance(kept, dict) or not isinstance(kept.get("result"), dict):
-                raise ValueError("there is none in it")
+                raise ValueError("the file holds no result")
             if kept.get("cell") != json.loads(json.dumps(cell)):
-                raise ValueError("it is that of another cell")
+                raise ValueError("the result belongs to another cell")
         except FileNotFoundError:
             return None
         except ValueError as error:
             raise DataError(
-                f"not a readable result ({error})", file=str(path), remedy="Delete it to compute it again"
+                f"cannot read the result ({error})", file=str(path), remedy="Delete the file to compute it again"
             ) from error
         found: dict[str, Any] = kept["result"]
         return found
@@ -149,7 +163,7 @@ def run_experiment(
     data: DataFolder | None = None,
     progress: bool = True,
 ) -> Results:
-    """The results of all cells; those that are on disk are not computed again."""
+    """Return the results of all cells. Results already on disk are not recomputed."""
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
     configuration = experiment.configurations[scale]
@@ -157,9 +171,9 @@ def run_experiment(
     data = DataFolder() if data is None else data
     cells = experiment.cells(configuration, data)
     results: Results = []
-    with progress_bar(experiment.title, len(cells), progress) as tell:
+    with progress_bar(experiment.title, len(cells), progress) as update:
         for number, cell in enumerate(cells):
-            tell(number, ", ".join(str(value) for value in cell.values()))
+            update(number, ", ".join(str(value) for value in cell.values()))
             result = store.get(cell)
             if result is None:
                 result = experiment.run(configuration, {**cell, **experiment.inherit(cell, results)}, data)

@@ -1,4 +1,4 @@
-"""Rows with labels for experiments: the public data sets, generated ones of their shape, and how they are judged."""
+"""Multilabel data for experiments: public data sets, generated stand-ins of the same shape, and evaluation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from plackett.experiments.datasets import DataFolder
 from plackett.lists import IntArray
 
 SHORT_NAMES = {"delicious-1k": "D-1K", "eurlex-4k": "E-4K", "wiki10-31k": "W-31K", "delicious-200k": "D-200K"}
-"""As the paper calls them."""
+"""The paper's names."""
 
 PLACES = (1, 3, 5, 10)
 MEASURES = ("P", "nDCG", "PSP", "PSnDCG")
@@ -17,7 +17,7 @@ _STAND_IN = " stand-in"
 
 
 def load(name: str, data: DataFolder) -> tuple[MultilabelData, MultilabelData]:
-    """Training and test rows of a data set, or of a stand-in such as "wiki10-31k stand-in", which is generated.
+    """Load the training and test rows of a data set, or generate a stand-in such as "wiki10-31k stand-in".
 
     "wiki10-31k stand-in 1/10" has a tenth of the rows, features and labels.
 
@@ -35,7 +35,7 @@ def load(name: str, data: DataFolder) -> tuple[MultilabelData, MultilabelData]:
 
 
 def used(names: Iterable[str], data: DataFolder) -> list[str]:
-    """Of these, the data sets that are there, and stand-ins unless what they stand for is used itself."""
+    """Select the available data sets, and the stand-ins whose real data set is not available."""
     there = [name for name in names if name in SHORT_NAMES and data.find(name)]
     return [name for name in names if name in there or (_STAND_IN in name and _real(name) not in there)]
 
@@ -68,10 +68,10 @@ def _generated(name: str, part: int) -> tuple[MultilabelData, MultilabelData]:
 
 
 def judge(top: IntArray, train: MultilabelData, test: MultilabelData) -> dict[str, list[float]]:
-    """P, nDCG, PSP and PSnDCG at `PLACES`, in per cent, of the best labels of the test rows, (rows, at least 10).
+    """Compute P, nDCG, PSP and PSnDCG at `PLACES`, in percent. `top` holds the best labels, (rows, at least 10).
 
-    Propensities come from the training rows, and what was achieved in all rows is divided by what could have been, as
-    in the extreme classification repository.
+    Propensities come from the training rows. Propensity-scored measures divide the total achieved over all rows by the
+    total achievable, as in the extreme classification repository.
     """
     from plackett import metrics
 

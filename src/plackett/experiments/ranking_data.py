@@ -1,4 +1,4 @@
-"""Graded lists for experiments: folds of the real data sets, and generated ones of their shape, called stand-ins."""
+"""Graded lists for experiments: folds of the real data sets, and generated stand-ins of the same shape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plackett.experiments.datasets import DataFolder
 
 
 class Shape(NamedTuple):
-    """Of generated data; lists are those of one fold to learn from."""
+    """The shape of generated data; `lists` counts the training lists of one fold."""
 
     lists: int
     mean_length: float
@@ -24,15 +24,15 @@ STAND_INS: Mapping[str, Shape] = {
     "mslr stand-in": Shape(18_900, 120.0, 136),
     "yahoo stand-in": Shape(19_944, 23.0, 519),
 }
-"""Of the sizes that Table 2 of PLRank gives for Microsoft 30K and Yahoo 2010, set 1."""
+"""The sizes are those that Table 2 of PLRank gives for Microsoft 30K and Yahoo 2010, set 1."""
 
 
-@lru_cache(maxsize=1)  # cells of a fold follow one another
+@lru_cache(maxsize=1)  # consecutive cells use the same fold
 def load_fold(name: str, number: int, data: DataFolder, *, lists: int | None = None) -> Fold:
-    """A fold of a data set, from 0 on: those of the publisher where there are any.
+    """Load fold `number` of a data set, counted from 0. The publisher's folds are used where they exist.
 
-    A name of `STAND_INS` is generated, with a third as many lists to validate and to judge as to learn from, and
-    `number` as its seed; `lists` says how many lists to learn from, that of the shape if None.
+    A name in `STAND_INS` is generated with `number` as the seed. It has `lists` training lists (None: as many as its
+    shape says), and a third as many for validation and again for testing.
 
     >>> [len(part) for part in load_fold("yahoo stand-in", 0, DataFolder(), lists=9)]
     [9, 3, 3]
@@ -51,7 +51,7 @@ def load_fold(name: str, number: int, data: DataFolder, *, lists: int | None = N
         return Fold(*(load_letor(data.file(name, folder, part)) for part in ("train.txt", "vali.txt", "test.txt")))
     if name == "yahoo-ltrc":
         return Fold(*(load_letor(data.file(name, f"set1.{part}.txt")) for part in ("train", "valid", "test")))
-    raise ValueError(f"name must be a data set of graded lists, got {name!r}")
+    raise ValueError(f"name must be a data set with graded lists, got {name!r}")
 
 
 def _generated(shape: Shape, seed: int) -> Fold:

@@ -1,4 +1,4 @@
-"""What an experiment found, for machines and for people: JSON, CSV, a picture and a page."""
+"""Experiment results for machines and people: JSON, CSV, a picture and an HTML page."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from plackett.data.files import atomic_write
-from plackett.data.stored import parse_json, regular_file
 from plackett.data.text import csv_cell, visible
-from plackett.environment import versions
+from plackett.data.untrusted import parse_json, regular_file
 from plackett.errors import DataError
 from plackett.experiments.datasets import DataFolder
 from plackett.experiments.framework import Experiment, Findings, Results
 from plackett.report import reproduction_page, reproduction_table
 from plackett.report.page import Page, Section, Table, draw_picture, render_page
+from plackett.report.versions import versions
 
-_ENVIRONMENT = ("platform", "threads")  # of the machine, not of the result
+_ENVIRONMENT = ("platform", "processor", "threads")  # these describe the machine, not the result
 _KINDS = {"experiment": str, "scale": str, "command": str, "configuration": dict, "data": dict, "cells": list}
 _MARKUP = frozenset("<>[]|&`\\")
 
@@ -28,7 +28,7 @@ _MARKUP = frozenset("<>[]|&`\\")
 def write_results(
     experiment: Experiment, scale: str, results: Results, folder: Path, *, data: DataFolder, command: str
 ) -> list[Path]:
-    """NAME-SCALE.json, .csv, .html, and .png if there is anything to draw, in the folder; the paths."""
+    """Write NAME-SCALE.json, .csv, .html, and .png if there is anything to plot, to the folder; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     findings = experiment.find(experiment.configurations[scale], results)
     stem = folder / f"{experiment.name}-{scale}"
@@ -55,19 +55,19 @@ def write_results(
 
 
 def read_results(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Results]:
-    """What `write_results` wrote: all that is known about the run, and the results of its cells."""
+    """Read a file that `write_results` wrote: everything recorded about the run, and the results of its cells."""
     try:
         about = parse_json(regular_file(Path(path)).read_bytes(), finite=False)
         _check(about)
         return about, [(cell, result) for cell, result in about["cells"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"not a file of results ({error})", file=str(path)) from error
+        raise DataError(f"this is not a results file ({error})", file=str(path)) from error
 
 
 def _check(about: Any) -> None:
-    """Kinds of values, and that no text can be taken for markup of a document."""
+    """Check the types of the values, and that no text could be read as markup in a document."""
     if not isinstance(about, dict):
-        raise ValueError("it holds no names with values")
+        raise ValueError(f"expected a JSON object, got {type(about).__name__}")
     for name, kind in _KINDS.items():
         if not isinstance(about[name], kind):
             raise ValueError(f"{name} must be {kind.__name__}, got {type(about[name]).__name__}")
@@ -75,10 +75,10 @@ def _check(about: Any) -> None:
         raise ValueError("the command must be printable")
     for pair in about["cells"]:
         if not (isinstance(pair, list) and [type(part) for part in pair] == [dict, dict]):
-            raise ValueError("cells must hold pairs of a cell and its result")
+            raise ValueError("cells must be pairs of a cell and its result")
     for text in _texts(about["cells"]):
         if not text.isprintable() or _MARKUP.intersection(text):
-            raise ValueError(f"cells must hold plain texts, got {text[:40]!r}")
+            raise ValueError(f"cells must hold plain text without markup, got {text[:40]!r}")
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -93,7 +93,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _json(about: dict[str, Any]) -> str:
-    """A line a key, and a line an entry of its lists: short, and its changes can be read."""
+    """One line per key and one per list entry: compact, with readable diffs."""
     lines = []
     for key, value in about.items():
         if isinstance(value, list) and value:
@@ -119,31 +119,29 @@ def _csv(findings: Findings) -> str:
 def _page(experiment: Experiment, about: dict[str, Any], findings: Findings) -> Page:
     claims = Table(
         ["claim", "holds here", "evidence"],
-        [[claim.text, "yes" if claim.holds else "no", claim.evidence] for claim in findings.claims],
+        [[claim.text, claim.verdict(about["scale"]), claim.evidence] for claim in findings.claims],
     )
     compared = (
         reproduction_table(findings.compared_columns, findings.compared, form=".4g") if findings.compared else None
     )
-    remarks = [Section("Where it differs from the paper, and why", text="\n\n".join(findings.remarks))]
+    remarks = [Section("Differences from the paper", text="\n\n".join(findings.remarks))]
     sections = [
         *([Section("Claims", [claims])] if findings.claims else []),
         *findings.sections,
         *(remarks if findings.remarks else []),
     ]
-    present = {name: "real" if there else "not there" for name, there in about["data"].items()}
+    present = {name: "real" if there else "not available" for name, there in about["data"].items()}
     return reproduction_page(
         f"{experiment.title} ({experiment.paper})",
         compared,
         sections,
-        summary=_summary(findings),
+        summary=_summary(findings, about["scale"]),
         configuration={"scale": about["scale"], **about["configuration"]},
         data=present or {"data": "generated by Plackett"},
         command=about["command"],
     )
 
 
-def _summary(findings: Findings) -> str:
-    if not findings.claims:
-        return ""
-    held = sum(claim.holds for claim in findings.claims)
-    return f"{held} of {len(findings.claims)} claims hold here."
+def _summary(findings: Findings, scale: str) -> str:
+    found = findings.tally(scale)
+    return f"Claims that hold here: {found}." if found else ""

@@ -1,20 +1,25 @@
 """The heart: the exact likelihood of tiered rankings under Plackett-Luce.
 
-partition       log-likelihood and derivatives of lists (NumPy), probability of one set before another
-torch_op        the same for torch tensors, differentiable, on any device
-sparse          few positives among many columns
-approximations  what others do with ties: random order, Efron, Breslow
-midpoint        the fixed rule of the paper, for reference
-integral        one tier's integral: node placement, closed forms, derivatives (compiled)
-cutoff          a tier that straddles the cut-off (compiled)
-kernel          whole lists (compiled)
-hessian         second derivatives along directions (compiled)
-leaves          second derivatives along leaves of trees (compiled)
-tiers           labels -> tiers
-elementary      exponentials that vectorise
+May import the foundation (arguments, lists, threads, compilation, graphs, errors) and nothing else of the package.
+torch is imported only by tensors, torch_op, vectorised, sparse_rows and partial_orders.torch_value. Start reading in
+`partition`, then `integral`.
+
+border       partition (NumPy, dispatch to torch), torch_op (autograd), sparse_rows (few positives, many columns)
+core         evaluate: value and derivatives of prepared tiers; tiers: labels -> tiers; tensors: torch helpers
+one tier     integral: node placement, closed forms, derivatives; cutoff: a tier that straddles the cut-off
+lists        list_kernels, hessian (along directions), leaves (along leaves of trees), vectorised (torch operations)
+shared       kernel_parts, constants, elementary (exponentials that vectorise), sparse_kernels
+other orders partial_orders: graphs of preferences that form no tiers
+other models approximations (random order, Efron, Breslow), midpoint (the paper's fixed rule, for reference)
 """
 
 from plackett.likelihood.approximations import approximate_derivatives
+from plackett.likelihood.partial_orders import (
+    PartialOrderDerivatives,
+    PartialOrderLikelihood,
+    partial_order_derivatives,
+    partial_order_log_likelihood,
+)
 from plackett.likelihood.partition import (
     PartitionDerivatives,
     partition_derivatives,
@@ -23,8 +28,12 @@ from plackett.likelihood.partition import (
 )
 
 __all__ = [
+    "PartialOrderDerivatives",
+    "PartialOrderLikelihood",
     "PartitionDerivatives",
     "approximate_derivatives",
+    "partial_order_derivatives",
+    "partial_order_log_likelihood",
     "partition_derivatives",
     "partition_log_likelihood",
     "preference_log_probability",

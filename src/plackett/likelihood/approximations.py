@@ -1,4 +1,4 @@
-"""What others do with ties: derivatives of the approximate likelihoods, NumPy in and NumPy out.
+"""Approximate treatments of ties: their likelihoods with derivatives, NumPy in and NumPy out.
 
 A tier S of n items, D the sum of exp(w) over S and everything below it, D_S over S alone:
 
@@ -8,7 +8,7 @@ A tier S of n items, D the sum of exp(w) over S and everything below it, D_S ove
 
 Breslow's form plus log n! is the lower bound of Hino et al. (2010); the names come from tied times in Cox regression.
 With bottom="unordered" the last tier contributes nothing, as in the exact likelihood; with "ordered" it is treated as
-any other tier, as tools do that sort by label and stop thinking.
+any other tier, as in tools that merely sort by label.
 """
 
 import math
@@ -17,20 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import DEFAULT_TOL, check_choice, is_torch
 from plackett.compilation import kernel
-from plackett.likelihood.kernel import LARGEST_SCORE
-from plackett.likelihood.partition import (
-    DEFAULT_TOL,
-    PartitionDerivatives,
-    as_floats,
-    evaluate,
-    flatten,
-    labels_like,
-    raise_bad_score,
-    unflatten,
-)
+from plackett.likelihood.constants import LARGEST_SCORE
+from plackett.likelihood.core import evaluate, raise_bad_score
+from plackett.likelihood.partition import PartitionDerivatives
 from plackett.likelihood.tiers import Tiers, make_tiers
-from plackett.lists import make_batch, offsets_from_sizes
+from plackett.lists import flat_lists, offsets_from_sizes
 from plackett.threads import run_over_ranges
 
 TIES = ("random", "efron", "breslow")
@@ -52,31 +45,27 @@ def approximate_derivatives(
     Args:
         scores, labels, offsets, where: as in `plackett.partition_derivatives`.
         ties: "random", "efron" or "breslow".
-        bottom: "unordered" or "ordered", what is assumed of the last tier.
+        bottom: "unordered" or "ordered", the assumption about the last tier.
         random_state: for ties="random", a seed or generator. The same seed gives the same order.
 
     >>> import numpy as np
     >>> approximate_derivatives(np.zeros(3), np.array([1, 1, 0]), ties="breslow").value.round(6)  # exact: -1.098612
     array([-2.197225])
     """
-    if ties not in TIES:
-        raise ValueError(f"ties must be one of {', '.join(TIES)}, got {ties!r}")
-    if bottom not in ("unordered", "ordered"):
-        raise ValueError(f'bottom must be "unordered" or "ordered", got {bottom!r}')
-    array = as_floats("scores", scores)
-    batch = make_batch(array.shape, offsets=offsets, where=where)
-    tiers = make_tiers(flatten(labels_like(array, labels), batch), batch.offsets)
-    flat = flatten(array, batch)
+    check_choice("ties", ties, TIES)
+    check_choice("bottom", bottom, ("unordered", "ordered"))
+    if is_torch(scores):
+        raise TypeError("approximate_derivatives takes NumPy arrays, got a torch tensor: pass scores.detach().numpy()")
+    lists = flat_lists(scores, labels, offsets=offsets, where=where)
+    tiers = make_tiers(lists.labels, lists.offsets)
     if ties == "random":
         broken = break_ties(tiers, np.random.default_rng(random_state), bottom)
-        derivatives = evaluate(flat, broken, tol=DEFAULT_TOL[np.dtype(np.float64)], derivatives=True)
+        derivatives = evaluate(lists.scores, broken, tol=DEFAULT_TOL[np.dtype(np.float64)], derivatives=True)
     else:
-        derivatives = efron_or_breslow(flat, tiers, efron=ties == "efron", bottom=bottom == "ordered")
+        derivatives = efron_or_breslow(lists.scores, tiers, efron=ties == "efron", bottom=bottom == "ordered")
     value, gradient, curvature = derivatives
     return PartitionDerivatives(
-        value.astype(array.dtype, copy=False),
-        unflatten(gradient, batch, array.dtype),
-        unflatten(curvature, batch, array.dtype),
+        value.astype(lists.dtype, copy=False), lists.restore(gradient), lists.restore(curvature)
     )
 
 
@@ -101,6 +90,7 @@ def break_ties(tiers: Tiers, generator: np.random.Generator, bottom: str = "orde
 def efron_or_breslow(
     scores: npt.NDArray[np.float64], tiers: Tiers, *, efron: bool, bottom: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Value of each list, gradient and curvature of each item; with `bottom` the last tier counts too."""
     value = np.empty(len(tiers.offsets) - 1)
     gradient, curvature = np.empty(len(scores)), np.empty(len(scores))
 
@@ -121,7 +111,7 @@ def efron_or_breslow(
 @kernel
 def _approximate_lists(first, last, scores, order, starts, list_tiers, efron, bottom, value, gradient, curvature):  # type: ignore[no-untyped-def]
     """One pass up for log D of every tier, one down for the derivatives, whose sums over the tiers above are carried
-    along scaled by D of the latest tier (see `plackett.likelihood.kernel`)."""
+    along scaled by D of the latest tier (see `plackett.likelihood.list_kernels`)."""
     for b in range(first, last):
         tiers = starts[list_tiers[b] : list_tiers[b + 1] + 1]
         count = tiers.size - 1

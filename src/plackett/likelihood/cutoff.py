@@ -17,28 +17,29 @@ For the derivatives, phi_i = z_i / expm1(z_i) as for whole tiers, weighted by om
 (T is linear in each p_i). omega_i combines the states before item i with those needed after it: the probability that
 exactly r - k of the later items are above.
 
-Along a group of items that move together T' and T'' come from the same recursion differentiated twice, with the items
-of the group last: before them there is nothing to differentiate (`tail_along`).
+Along a group of items that move together, T' and T'' come from the same recursion differentiated twice, with the items
+of the group last, so that only they are differentiated (`tail_along`).
 """
 
 import math
 
 import numpy as np
 
-from plackett.compilation import inner
+from plackett.compilation import inner, inner_part
+from plackett.likelihood.constants import LARGEST_LOG_ODDS
 from plackett.likelihood.elementary import fast_expm1
+from plackett.likelihood.kernel_parts import sort_descending
 
-_LARGEST_LOG_ODDS = 690.0
 _ROOM = 200.0  # factors up to exp(200) may enter a state
 _LARGEST_STATE = 1e100
 _LARGEST_Z = 1e4  # exp(-z) is 0 long before
-_ITEMS_BETWEEN_LOOKS = 16  # in which a state grows by less than exp(300): a factor of 1 + t each, t < e^17
+_ITEMS_BETWEEN_CHECKS = 16  # in which a state grows by less than exp(300): a factor of 1 + t each, t < e^17
 
 
-@inner
+@inner_part
 def _item(log_odds, t, stay, enter, phi):
     """1 - p, p / min(1, a) and phi at every node."""
-    a = math.exp(min(log_odds, _LARGEST_LOG_ODDS))
+    a = math.exp(min(log_odds, LARGEST_LOG_ODDS))
     for j in range(t.size):
         z = max(a * t[j], 1e-300)
         e = fast_expm1(-z)
@@ -70,7 +71,7 @@ def _shrink_large_states(states, log_scale):
             log_scale[k] += math.log(peak)
 
 
-@inner
+@inner_part
 def _advance(log_odds, units, seen, places, stay, enter, states, log_scale):
     """Take item number `seen` (from 0) into the states 0..places; the last one is never left."""
     for k in range(min(seen + 1, places), 0, -1):
@@ -83,23 +84,33 @@ def _advance(log_odds, units, seen, places, stay, enter, states, log_scale):
                 states[k, j] = states[k, j] * stay[j] + states[k - 1, j] * (factor * enter[j])
     for j in range(stay.size):
         states[0, j] *= stay[j]
-    if seen % _ITEMS_BETWEEN_LOOKS == 0:
+    if seen % _ITEMS_BETWEEN_CHECKS == 0:
         _shrink_large_states(states, log_scale)
 
 
 @inner
 def _begin(states, log_scale, k):
-    """Nothing but state k."""
-    states[:] = 0.0
-    states[k] = 1.0
-    log_scale[:] = 0.0
+    """State k with probability one."""
+    for i in range(states.shape[0]):
+        log_scale[i] = 0.0
+        for j in range(states.shape[1]):
+            states[i, j] = 1.0 if i == k else 0.0
+
+
+@inner_part
+def _copy(states, log_scale, to_states, to_scale):
+    for k in range(states.shape[0]):
+        to_scale[k] = log_scale[k]
+        for j in range(states.shape[1]):
+            to_states[k, j] = states[k, j]
 
 
 @inner
 def _descending(log_odds, n, places):
     """The order of the items, and log b_k for k = 1..places (index 0 unused)."""
-    order = np.argsort(-log_odds[:n], kind="mergesort")
-    units = np.zeros(places + 1)
+    order, units = np.empty(n, np.int64), np.empty(places + 1)
+    sort_descending(log_odds, order, 0, n, np.empty(n, np.int64))
+    units[0] = 0.0
     for k in range(1, places + 1):
         units[k] = min(log_odds[order[k - 1]], 0.0)
     return order, units
@@ -108,15 +119,19 @@ def _descending(log_odds, n, places):
 @inner
 def log_of_units(log_odds, n, places):
     """log b_1 ... b_places, the constant left out by `log_tail_probabilities`."""
-    return _descending(log_odds, n, places)[1].sum()
+    _, units = _descending(log_odds, n, places)
+    total = 0.0
+    for k in range(places + 1):
+        total += units[k]
+    return total
 
 
 @inner
 def log_time_of_place(log_odds, n, places):
-    """The y = log t at which items are expected to be above the threshold half an item short of `places`, within 0.01.
+    """The y = log t at which the expected number of items above the threshold is `places` - 1/2, within 0.01.
 
-    The item in that place, a_(r), alone is enough once a_(r) t = log 2n; until it and those below it together have a
-    total a t of 1/10 they are not.
+    It lies before a_(r) t = log 2n, where the item in that place is enough, and after the total a t of that item and
+    those below it has reached 1/10.
     """
     order, _ = _descending(log_odds, n, places)
     decisive = log_odds[order[places - 1]]
@@ -125,7 +140,7 @@ def log_time_of_place(log_odds, n, places):
         y = 0.5 * (low + high)
         expected = 0.0
         for i in range(n):
-            expected -= math.expm1(-math.exp(min(log_odds[i] - decisive, _LARGEST_LOG_ODDS) + y))
+            expected -= math.expm1(-math.exp(min(log_odds[i] - decisive, LARGEST_LOG_ODDS) + y))
         if expected < places - 0.5:
             low = y
         else:
@@ -149,13 +164,13 @@ def log_tail_probabilities(log_odds, n, places, t, log_tail):
         log_tail[j] = math.log(max(states[places, j], 1e-300)) + log_scale[places]
 
 
-@inner
+@inner_part
 def _advance_along(log_odds, units, seen, places, moves, t, stay, enter, phi, values, firsts, seconds, log_scale):
     """As `_advance`, for items in any order, with two derivatives of the states if the item `moves`.
 
     d stay = -z stay, d2 stay = z (z - 1) stay, d enter = phi enter, d2 enter = phi (1 - z) enter.
     """
-    a = math.exp(min(log_odds, _LARGEST_LOG_ODDS))
+    a = math.exp(min(log_odds, LARGEST_LOG_ODDS))
     for k in range(min(seen + 1, places), 0, -1):
         incoming = log_scale[k - 1] + (min(log_odds, 0.0) - units[k])
         if k == seen + 1:  # the state is empty
@@ -187,7 +202,7 @@ def _advance_along(log_odds, units, seen, places, moves, t, stay, enter, phi, va
             seconds[0, j] = (seconds[0, j] - 2.0 * z * firsts[0, j] + z * (z - 1.0) * values[0, j]) * stay[j]
             firsts[0, j] = (firsts[0, j] - z * values[0, j]) * stay[j]
         values[0, j] *= stay[j]
-    if seen % _ITEMS_BETWEEN_LOOKS == 0:
+    if seen % _ITEMS_BETWEEN_CHECKS == 0:
         for k in range(places + 1):
             before = log_scale[k]
             _shrink_large_states(values[k : k + 1], log_scale[k : k + 1])
@@ -199,7 +214,7 @@ def _advance_along(log_odds, units, seen, places, moves, t, stay, enter, phi, va
 
 
 @inner
-def tail_along(log_odds, n, places, group, u, t, slope, bend):
+def tail_along(log_odds, n, places, group, u, t, slope, second):
     """T' / T and T'' / T at every node when the log odds of the items with group[i] == u move together."""
     order, units = _descending(log_odds, n, places)
     width = t.size
@@ -211,8 +226,9 @@ def tail_along(log_odds, n, places, group, u, t, slope, bend):
     log_scale = np.empty(places + 1)
     stay, enter, phi = np.empty(width), np.empty(width), np.empty(width)
     _begin(values, log_scale, 0)
-    firsts[:] = 0.0
-    seconds[:] = 0.0
+    for k in range(places + 1):
+        for j in range(width):
+            firsts[k, j], seconds[k, j] = 0.0, 0.0
     seen = 0
     for moves in (False, True):
         for k in range(n):
@@ -224,7 +240,7 @@ def tail_along(log_odds, n, places, group, u, t, slope, bend):
     for j in range(width):
         tail = max(values[places, j], 1e-300)
         slope[j] = firsts[places, j] / tail
-        bend[j] = seconds[places, j] / tail
+        second[j] = seconds[places, j] / tail
 
 
 @inner
@@ -232,7 +248,7 @@ def tail_moments(log_odds, n, places, t, q, phi_mean, phi_z_mean, total):
     """E[phi_i omega_i] and E[phi_i omega_i z_i] for every item, and the sum over items of phi_i omega_i at every node.
 
     States before each item are needed again on the way back; they are kept for one block of about sqrt(n) items at a
-    time and made anew from the state at the block's beginning, so the memory is O(sqrt(n) * places * nodes).
+    time and recomputed from the state at the block's beginning, so the memory is O(sqrt(n) * places * nodes).
     """
     order, units = _descending(log_odds, n, places)
     width = t.size
@@ -245,32 +261,32 @@ def tail_moments(log_odds, n, places, t, q, phi_mean, phi_z_mean, total):
     _begin(states, log_scale, 0)
     for i in range(n):
         if i % block == 0:
-            starts[i // block] = states
-            start_scales[i // block] = log_scale
+            _copy(states, log_scale, starts[i // block], start_scales[i // block])
         x = log_odds[order[i]]
         _item(x, t, stay, enter, phi)
         _advance(x, units, i, places, stay, enter, states, log_scale)
     log_total = log_scale[places]
-    inverse = 1.0 / np.maximum(states[places], 1e-300)
+    inverse = np.empty(width)
+    for j in range(width):
+        inverse[j] = 1.0 / max(states[places, j], 1e-300)
+        total[j] = 0.0
 
     needed, needed_scale = np.empty((places + 1, width)), np.empty(places + 1)  # by the items after the current one
     _begin(needed, needed_scale, places)
     omega = np.empty(width)
-    total[:] = 0.0
     for b in range(blocks - 1, -1, -1):
         begin, end = b * block, min((b + 1) * block, n)
-        states[:] = starts[b]
-        log_scale[:] = start_scales[b]
+        _copy(starts[b], start_scales[b], states, log_scale)
         for i in range(begin, end):
-            before[i - begin] = states
-            before_scales[i - begin] = log_scale
+            _copy(states, log_scale, before[i - begin], before_scales[i - begin])
             x = log_odds[order[i]]
             _item(x, t, stay, enter, phi)
             _advance(x, units, i, places, stay, enter, states, log_scale)
         for i in range(end - 1, begin - 1, -1):
             x = log_odds[order[i]]
             _item(x, t, stay, enter, phi)
-            omega[:] = 0.0
+            for j in range(width):
+                omega[j] = 0.0
             for k in range(min(i, places - 1) + 1):
                 incoming = needed_scale[k + 1] + (min(x, 0.0) - units[k + 1])
                 share = math.exp(before_scales[i - begin, k] + incoming - log_total)
@@ -281,9 +297,9 @@ def tail_moments(log_odds, n, places, t, q, phi_mean, phi_z_mean, total):
                     needed[k, j] = needed[k, j] * stay[j] + factor * chosen
             for j in range(width):
                 needed[places, j] *= stay[j]
-            if i % _ITEMS_BETWEEN_LOOKS == 0:
+            if i % _ITEMS_BETWEEN_CHECKS == 0:
                 _shrink_large_states(needed, needed_scale)
-            a = math.exp(min(x, _LARGEST_LOG_ODDS))
+            a = math.exp(min(x, LARGEST_LOG_ODDS))
             mean = 0.0
             z_mean = 0.0
             for j in range(width):

@@ -1,10 +1,10 @@
 """Exponentials that a compiler can vectorise.
 
-numba calls libm one value at a time (6 to 8 ns an exponential). The functions here are plain arithmetic with no branch
-and no call, so LLVM turns a loop over them into vector instructions (about 1 ns). They take x <= 700 (87 in single
-precision) and are cut off at -700 (-87), where the result is 0 for all purposes; NaN stays NaN.
+numba calls libm one value at a time (6 to 8 ns per exponential). The functions here are plain arithmetic without
+branches or calls, so LLVM vectorises loops over them (about 1 ns). They take x <= 700 (87 in single precision) and are
+cut off at -700 (-87), where the result is effectively 0; NaN stays NaN.
 
-They must not be compiled with reassociation, which would delete the rounding trick below; fusing is harmless.
+They must not be compiled with reassociation, which would remove the rounding trick below; fusing is harmless.
 """
 
 import math

@@ -12,7 +12,7 @@ From the nodes of the quadrature (see `integral`), with A = sum_i phi_i delta_i,
     c_i = E[phi_i (1 - z_i - phi_i)] delta_i + Cov[phi_i, A]
 
 so a direction costs two passes over the nodes and items of a tier, and never a table of S x S. An item of R sums its
-line over all tiers above; as in `kernel`, G and m G - C are carried down, scaled by exp(w_R) of the latest tier.
+line over all tiers above; as in `list_kernels`, G and m G - C are carried down, scaled by exp(w_R) of the latest tier.
 
 Efron's term number k of a tier, -log D_k with D_k the sum of exp(w) over R and a share left_k of that over S (Breslow:
 all of it), has c_i = -exp(w_i) left_k / D_k (u_i - m_k), m_k the mean of u under its own softmax; R likewise with 1 in
@@ -24,30 +24,30 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from plackett.arguments import NO_CUTOFF
 from plackett.compilation import inner, inner_sum, kernel
+from plackett.likelihood.constants import MOST_NODES
+from plackett.likelihood.core import depth_of, raise_bad_score
 from plackett.likelihood.elementary import fast_exp
-from plackett.likelihood.integral import MOST_NODES, decay_rate, deep_threshold, tier_nodes
-from plackett.likelihood.kernel import LARGEST_SCORE, NO_CUTOFF
-from plackett.likelihood.partition import depth_of, raise_bad_score
+from plackett.likelihood.integral import tier_nodes
+from plackett.likelihood.kernel_parts import (
+    ITEM_ODDS,
+    NODE_T,
+    NODE_WEIGHT,
+    deep_threshold,
+    dot,
+    gather_scores,
+    longest_list,
+    longest_tiered_list,
+    make_workspace,
+    phi_at_nodes,
+)
 from plackett.likelihood.tiers import Tiers
 from plackett.threads import run_over_ranges
 
 TREATMENTS = {"exact": 0, "efron": 1, "breslow": 2}
 _EXACT, _EFRON = TREATMENTS["exact"], TREATMENTS["efron"]
 _COST_PER_ITEM = 200
-
-
-@inner_sum
-def _phi(rate, t, q, phi):
-    """phi of one item at every node; returns E[phi] and E[phi (1 - z - phi)]."""
-    mean, bend = 0.0, 0.0
-    for k in range(t.size):
-        z = rate * t[k]
-        x = decay_rate(z)
-        phi[k] = x
-        mean += q[k] * x
-        bend += q[k] * x * (1.0 - z - x)
-    return mean, bend
 
 
 @inner_sum
@@ -60,17 +60,9 @@ def _weigh_deviations(row, q):
         row[k] = q[k] * (row[k] - mean)
 
 
-@inner_sum
-def _dot(x, y):
-    total = 0.0
-    for k in range(x.size):
-        total += x[k] * y[k]
-    return total
-
-
 @inner
 def _single_item(log_odds, moves, mean, own):
-    """A tier of one item: log P is the logistic function of its log odds. As `_whole_tier`."""
+    """A tier of one item: log P is the logistic function of its log odds. As `_moved_tier`."""
     e = math.exp(-abs(log_odds))
     smaller = e / (1.0 + e)
     for c in range(mean.size):
@@ -79,10 +71,10 @@ def _single_item(log_odds, moves, mean, own):
 
 
 @inner
-def _whole_tier(log_odds, n, moves, mean, own, depth, nodes, exponent, work, sums):
+def _moved_tier(log_odds, n, moves, mean, own, depth, room, sums):
     """own[c, i] = c_i of each direction; returns G. moves[c, i] is u, mean[c] its mean over R."""
-    shallow, begin = tier_nodes(log_odds, n, depth, nodes, exponent, work)
-    t, q = nodes[1, begin:], nodes[3, begin:]
+    shallow, begin = tier_nodes(log_odds, n, depth, room.nodes, room.exponent, room.items)
+    odds, t, q = room.items[ITEM_ODDS], room.nodes[NODE_T, begin:], room.nodes[NODE_WEIGHT, begin:]
     directions = mean.size
     phi = sums[directions, : t.size]
     for c in range(directions):
@@ -98,12 +90,12 @@ def _whole_tier(log_odds, n, moves, mean, own, depth, nodes, exponent, work, sum
             for c in range(directions):
                 own[c, i] = 0.0
             continue
-        slope, bend = _phi(work[0, j], t, q, phi)
+        slope, curvature = phi_at_nodes(odds[j], t, q, phi)
         pull += slope
         j += 1
         for c in range(directions):
             away = moves[c, i] - mean[c]
-            own[c, i] = bend * away
+            own[c, i] = curvature * away
             row = sums[c, : t.size]
             for k in range(t.size):
                 row[k] += away * phi[k]
@@ -113,21 +105,20 @@ def _whole_tier(log_odds, n, moves, mean, own, depth, nodes, exponent, work, sum
     for i in range(n):
         if shallow < n and log_odds[i] <= threshold:
             continue
-        _phi(work[0, j], t, q, phi)  # made again: a table of all items would not fit into the cache
+        phi_at_nodes(odds[j], t, q, phi)  # recomputed: a table of all items would not fit into the cache
         j += 1
         for c in range(directions):
-            own[c, i] += _dot(phi, sums[c, : t.size])
+            own[c, i] += dot(phi, sums[c, : t.size])
     return pull
 
 
 @inner
-def _approximate_tier(log_odds, n, efron, moves, mean, own, work, carried):
-    """own[c, i] as in `_whole_tier`; sum_k m_k / D_k is added to `carried`, sum_k 1 / D_k returned, in units of R."""
+def _approximate_tier(log_odds, n, efron, moves, mean, own, e, carried):
+    """own[c, i] as in `_moved_tier`; sum_k m_k / D_k is added to `carried`, sum_k 1 / D_k returned, in units of R."""
     highest = 0.0
     for i in range(n):
         highest = max(highest, log_odds[i])
     rest, tier = math.exp(-highest), 0.0
-    e = work[0]
     for i in range(n):
         e[i] = math.exp(log_odds[i] - highest)
         tier += e[i]
@@ -185,23 +176,21 @@ def hessian_lists(first, last, scores, moves, order, starts, list_tiers, top, tr
 
     Returns the position in `scores` of a score that is not finite or too large, or -1.
     """
-    longest, most_tiers = 1, 1
-    for b in range(first, last):
-        longest = max(longest, starts[list_tiers[b + 1]] - starts[list_tiers[b]])
-        most_tiers = max(most_tiers, list_tiers[b + 1] - list_tiers[b])
+    longest = longest_tiered_list(starts, list_tiers, first, last)
+    most_tiers = longest_list(list_tiers, first, last)
     directions = moves.shape[1]
     w, log_odds = np.empty(longest), np.empty(longest)
     u, h, own = np.empty((directions, longest)), np.empty((directions, longest)), np.empty((directions, longest))
     rest_peak, rest_log, rest_mean = np.empty(most_tiers), np.empty(most_tiers), np.empty((most_tiers, directions))
-    nodes, exponent, work = np.empty((4, MOST_NODES)), np.empty(MOST_NODES, np.int64), np.empty((3, max(longest, 6)))
+    room = make_workspace(longest)
     sums, carried = np.empty((directions + 1, MOST_NODES)), np.empty(directions)
     for b in range(first, last):
         begin, end = list_tiers[b], list_tiers[b + 1]
         base = starts[begin]
+        bad = gather_scores(scores, order, base, starts[end] - base, w)
+        if bad >= 0:
+            return bad
         for i in range(starts[end] - base):
-            w[i] = scores[order[base + i]]
-            if not abs(w[i]) <= LARGEST_SCORE:
-                return order[base + i]
             for c in range(directions):
                 u[c, i] = moves[order[base + i], c]
         _rest_means(w, u, starts, begin, end, rest_peak, rest_log, rest_mean)
@@ -230,14 +219,14 @@ def hessian_lists(first, last, scores, moves, order, starts, list_tiers, top, tr
                 if n == 1:
                     own_pull = _single_item(log_odds[0], u[:, start:stop], mean, own)
                 else:
-                    own_pull = _whole_tier(log_odds, n, u[:, start:stop], mean, own, depth, nodes, exponent, work, sums)
+                    own_pull = _moved_tier(log_odds, n, u[:, start:stop], mean, own, depth, room, sums)
                 for c in range(directions):
                     carried[c] += mean[c] * own_pull
                     for i in range(n):
                         carried[c] -= own[c, i]
             else:
                 own_pull = _approximate_tier(
-                    log_odds, n, treatment == _EFRON, u[:, start:stop], mean, own, work, carried
+                    log_odds, n, treatment == _EFRON, u[:, start:stop], mean, own, room.items[ITEM_ODDS], carried
                 )
             pull += own_pull
             for c in range(directions):
@@ -271,7 +260,7 @@ def hessian_products(
     Args:
         moves: the directions as columns, (items, directions).
         top: must not fall inside a tier (`divides_a_tier`).
-        treatment: of tied items: "exact", "efron" or "breslow".
+        treatment: how tied items are treated: "exact", "efron" or "breslow".
 
     Returns:
         (items, directions); the products of a list sum to zero.

@@ -19,8 +19,8 @@ Derivatives come from the same nodes. With q the normalised integrand, E over q,
     -d2 log P / d l_i^2 = g_i^2 - g_i + E[phi_i z_i]
     d2 log P / d s^2    = Var[t] - E[t]        when all l_i move together by s
 
-The second line is the design's E[phi (1 - z - phi)] + Var[phi] with phi^2 cancelled. In the third, moving all l_i by s
-moves T(y) to T(y + s), so the derivatives can be put on the weight exp(y - e^y), which leaves no sum over items.
+The second line is E[phi (1 - z - phi)] + Var[phi] with phi^2 cancelled. In the third, moving all l_i by s moves T(y) to
+T(y + s), so the derivatives act on the weight exp(y - e^y) instead, which leaves no sum over items.
 
 Where the tier is far above the rest P is close to 1, and log P = log1p(-C) needs the digits of C = 1 - P. T is the
 distribution function of the time M at which the last place of the tier is filled, and C = E[1 - e^-M]:
@@ -31,11 +31,15 @@ distribution function of the time M at which the last place of the tier is fille
 where M does, near y = -L for a tier that is L above the rest, not near the mode of f. With t = epsilon s and
 epsilon = e^-L they live where the integrand s e^-s T of the same tier moved down by L does: they are that one times
 (1 - e^-t) e^s Phi / s and times epsilon e^(s - t) phi_i, which vary slowly there. So the nodes of the moved tier serve.
+
+Functions that take `places` compile the cut-off only if it is a number; None means that the whole tier counts. Likewise
+derivatives are compiled only where `gradient` is an array, not None.
 """
 
 import math
 
-from plackett.compilation import inner, inner_sum, used_once
+from plackett.compilation import inner, inner_part, inner_sum
+from plackett.likelihood.constants import LARGEST_ANGLE, LARGEST_CLOSED_FORM, LARGEST_LOG_ODDS
 from plackett.likelihood.cutoff import log_of_units, log_tail_probabilities, log_time_of_place, tail_moments
 from plackett.likelihood.elementary import (
     bits_of_float64,
@@ -43,38 +47,36 @@ from plackett.likelihood.elementary import (
     fast_expm1,
     float64_from_bits,
 )
+from plackett.likelihood.kernel_parts import (
+    ITEM_ODDS,
+    ITEM_PHI,
+    ITEM_PHI_Z,
+    NODE_LOG,
+    NODE_T,
+    NODE_WEIGHT,
+    NODE_Y,
+    decay_rate,
+    deep_threshold,
+    mean_and_variance,
+)
 
-MOST_NODES = 16384
 _VECTOR = 8
 _STRIDE = 16
-LARGEST_CLOSED_FORM = 6
-
-# No line of integration is moved further than this: at pi / 2 the integrand stops decaying.
-_LARGEST_ANGLE = 1.25
-# Below this z the Gaussian estimate of an item's factor is as good as exact, above it is too cautious.
+# Below this z the Gaussian estimate of an item's factor is nearly exact; above it is too cautious.
 _CLIFF = 3.0
 # The tail of a Poisson-binomial distribution is less smooth than its curvature suggests: the depth aimed at by the
 # spacing of its nodes is larger by this factor. Without it, values were off by 5,000 tol, with it by less than tol.
 _CUTOFF_CAUTION = 1.5
 # Nodes beyond the point where f has dropped by `depth`, in nats. To the right the second moment of t is summed, whose
-# integrand is t^2 larger; the tail there is double exponential, so that this costs at most two nodes.
+# integrand is t^2 larger; the tail there is double exponential, so this costs at most two nodes.
 _LEFT_MARGIN, _RIGHT_MARGIN = 1.0, 6.0
-# Above this log P of a tier that a cut-off divides is taken from 1 - P. Below, little is lost by taking it from P.
+# Above this, log P of a divided tier is computed from 1 - P. Below it, little is lost by computing it from P.
 _CLOSE_TO_ONE = -0.1
-# Nats by which the nodes for 1 - P go deeper: its integrand is not quite the one they are chosen for.
+# Nats by which the nodes for 1 - P go deeper, because they are chosen for a slightly different integrand.
 _COMPLEMENT_MARGIN = 3.0
-# exp(690) times the largest t stays finite; above it 1 - exp(-a t) is 1 at every node.
-_LARGEST_LOG_ODDS = 690.0
 _MANTISSA = (1 << 52) - 1
 _EXPONENT_OF_ONE = 1023 << 52
 _LN2 = 0.6931471805599453
-
-
-@inner
-def decay_rate(z):
-    """phi(z) = z / expm1(z) for z > 0: the slope of log(1 - exp(-z)) in log z, from 1 at 0 down to 0."""
-    e = fast_expm1(-z)
-    return -z * (1.0 + e) / e
 
 
 @inner_sum
@@ -90,7 +92,7 @@ def _slope_and_curvature(a, n, deep, t):
     return slope, curvature
 
 
-@inner
+@inner_part
 def _mode(a, n, deep):
     """A point within a tenth of a standard deviation of the maximum of f, and the curvature there."""
     low = 0.0
@@ -114,9 +116,9 @@ def _mode(a, n, deep):
     return y, curvature
 
 
-@inner
+@inner_part
 def _log_products(a, n, t, log_product, exponent):
-    """log prod_i (1 - exp(-a_i t_k)) for every node, with one logarithm a node.
+    """log prod_i (1 - exp(-a_i t_k)) for every node, with one logarithm per node.
 
     Products are kept as mantissa * 2^exponent. Four factors of at least exp(-100) each fit between two normalisations.
     """
@@ -155,7 +157,7 @@ def _moments(a, n, t, q, phi_mean, phi_z_mean):
 @inner
 def _spacing(curvature, depth):
     """The largest h with 2 pi theta / h - curvature theta^2 / 2 >= depth for some theta up to the largest angle."""
-    angle = min(math.sqrt(2.0 * depth / curvature), _LARGEST_ANGLE)
+    angle = min(math.sqrt(2.0 * depth / curvature), LARGEST_ANGLE)
     return 2.0 * math.pi * angle / (depth + 0.5 * curvature * angle * angle)
 
 
@@ -178,7 +180,7 @@ def _reach(t, depth):
     return left, right
 
 
-@inner
+@inner_part
 def _spacing_on_a_cliff(slope, z, t, depth):
     """As `_spacing` for a node at which items well above the rest begin to fall behind.
 
@@ -188,7 +190,7 @@ def _spacing_on_a_cliff(slope, z, t, depth):
     """
     best = 0.0
     loss = slope / z
-    angle = _LARGEST_ANGLE
+    angle = LARGEST_ANGLE
     for _ in range(12):
         swing = min(z * math.sin(angle), math.pi)
         growth = loss * (1.0 - math.exp(min(z * (1.0 - math.cos(angle)), 100.0)) * math.cos(swing))
@@ -198,21 +200,21 @@ def _spacing_on_a_cliff(slope, z, t, depth):
     return best
 
 
-@inner
+@inner_part
 def _needed_spacing(nodes, deep, first, last, top, h, depth):
-    """The spacing that the nodes ask for, at most h, and the logarithm of the estimated relative error with h.
+    """The spacing that the nodes require, at most h, and the logarithm of the estimated relative error with h.
 
     Each node contributes exp(f - top) times the factor by which the rule with spacing h misses a peak of the local
-    curvature. Slope and curvature of f are read off from differences.
+    curvature. Slope and curvature of f come from differences.
     """
-    t, f = nodes[1], nodes[2]
+    t, f = nodes[NODE_T], nodes[NODE_LOG]
     needed = h
     log_error = -math.inf if f[first] < top - depth else f[first] - top  # a tail that was cut off
     for k in range(first + 1, last - 1):
         remaining = depth - (top - f[k])
         if remaining > 0.0:
             curvature = max((2.0 * f[k] - f[k - 1] - f[k + 1]) / (h * h), 1e-3)
-            angle = min(2.0 * math.pi / (h * curvature), _LARGEST_ANGLE)
+            angle = min(2.0 * math.pi / (h * curvature), LARGEST_ANGLE)
             gain = 2.0 * math.pi * angle / h - 0.5 * curvature * angle * angle
             if gain < remaining:
                 local = _spacing(curvature, remaining)
@@ -227,7 +229,7 @@ def _needed_spacing(nodes, deep, first, last, top, h, depth):
     return needed, log_error
 
 
-@inner
+@inner_part
 def _log_integrand(a, log_odds, n, deep, places, y, t, f, exponent):
     """Fill t and f for nodes whose y is set.
 
@@ -235,7 +237,7 @@ def _log_integrand(a, log_odds, n, deep, places, y, t, f, exponent):
     """
     for k in range(y.size):
         t[k] = fast_exp(y[k])
-    if places == n + deep:
+    if places is None:
         _log_products(a, n, t, f, exponent)
         for k in range(y.size):
             f[k] += (1.0 + deep) * y[k] - t[k]
@@ -245,15 +247,15 @@ def _log_integrand(a, log_odds, n, deep, places, y, t, f, exponent):
             f[k] += y[k] - t[k]
 
 
-@inner
+@inner_part
 def _mode_of_cutoff(log_odds, n, places, nodes, exponent):
-    """As `_mode`, by a look at 24 points of the interval [0, log(places + 1)] that holds it, and a little around."""
+    """As `_mode`, from 24 points that cover the interval [0, log(places + 1)], which contains it, and a margin."""
     points = 24
-    y, f = nodes[0], nodes[2]
+    y, f = nodes[NODE_Y], nodes[NODE_LOG]
     width = math.log(places + 1.0) + 1.0
     for k in range(points):
         y[k] = -0.5 + width * k / (points - 1)
-    _log_integrand(log_odds, log_odds, n, 0, places, y[:points], nodes[1, :points], f[:points], exponent)
+    _log_integrand(log_odds, log_odds, n, 0, places, y[:points], nodes[NODE_T, :points], f[:points], exponent)
     best = 1
     for k in range(2, points - 1):
         if f[k] > f[best]:
@@ -262,23 +264,24 @@ def _mode_of_cutoff(log_odds, n, places, nodes, exponent):
     return y[best], max((2.0 * f[best] - f[best - 1] - f[best + 1]) / (step * step), 1.0)
 
 
-@inner
+@inner_part
 def _evaluate_nodes(first, last, centre, mode, h, a, log_odds, n, deep, places, nodes, exponent):
     """Place the nodes first..last and fill t and f; returns the largest f."""
     for k in range(first, last):
-        nodes[0, k] = mode + (k - centre) * h
+        nodes[NODE_Y, k] = mode + (k - centre) * h
     _log_integrand(
-        a, log_odds, n, deep, places, nodes[0, first:last], nodes[1, first:last], nodes[2, first:last], exponent
-    )
-    top = nodes[2, first]
+        a, log_odds, n, deep, places,
+        nodes[NODE_Y, first:last], nodes[NODE_T, first:last], nodes[NODE_LOG, first:last], exponent,
+    )  # fmt: skip
+    top = nodes[NODE_LOG, first]
     for k in range(first + 1, last):
-        top = max(top, nodes[2, k])
+        top = max(top, nodes[NODE_LOG, k])
     return top
 
 
 @inner
 def _whole_vectors(nodes):
-    """As many nodes, rounded up to whole vector registers: the rest of a loop costs as much as a whole vector."""
+    """The number of nodes rounded up to whole vector registers: a partial vector costs as much as a whole one."""
     return (nodes + _VECTOR - 1) // _VECTOR * _VECTOR
 
 
@@ -294,47 +297,47 @@ def _normalised_exponentials(f, top, q):
     return total
 
 
-@inner
+@inner_part
 def _odds(log_odds, n, threshold, a):
-    """exp of the log odds above the threshold, one after the other; how many, and the sum of the others' log odds."""
+    """Write exp of the log odds above the threshold into a; returns their number and the sum of the other log odds."""
     lowest = log_odds[0]
     for i in range(n):
         lowest = min(lowest, log_odds[i])
     if lowest > threshold:
         for i in range(n):
-            a[i] = fast_exp(min(log_odds[i], _LARGEST_LOG_ODDS))
+            a[i] = fast_exp(min(log_odds[i], LARGEST_LOG_ODDS))
         return n, 0.0
     shallow = 0
     deep_log_odds = 0.0
     for i in range(n):
         if log_odds[i] > threshold:
-            a[shallow] = math.exp(min(log_odds[i], _LARGEST_LOG_ODDS))
+            a[shallow] = math.exp(min(log_odds[i], LARGEST_LOG_ODDS))
             shallow += 1
         else:
             deep_log_odds += log_odds[i]
     return shallow, deep_log_odds
 
 
-@inner
+@inner_part
 def _trapezoid(a, log_odds, n, deep, places, depth, nodes, exponent):
-    """Choose the nodes and weigh them: (log P less what is kept out of f, first node, log error).
+    """Choose the nodes and weigh them: (log P without the factors outside f, first node, log error).
 
     The nodes end at the end of `nodes`, whose rows become y, t, f and the normalised weights q.
     """
-    f, q = nodes[2], nodes[3]
-    if places == n + deep:
+    f, q = nodes[NODE_LOG], nodes[NODE_WEIGHT]
+    if places is None:
         mode, curvature = _mode(a, n, deep)
     else:
         mode, curvature = _mode_of_cutoff(log_odds, n, places, nodes, exponent)
-    resolution = depth if places == n + deep else _CUTOFF_CAUTION * depth
-    h = 0.9 * _spacing(curvature, resolution)  # to the right of the mode f is steeper, and a second round costs more
+    resolution = depth if places is None else _CUTOFF_CAUTION * depth
+    h = 0.9 * _spacing(curvature, resolution)  # f is steeper to the right of the mode, and a second round costs more
     left, right = _reach(math.exp(mode), depth)
     last = nodes.shape[1]
     for _ in range(8):
         steps_right = math.ceil(right / h)
         steps_left = math.ceil(left / h)
         centre = last - 1 - steps_right
-        # The bound on the left end is far too wide where items are well above the rest: go there in strides.
+        # The bound on the left end is far too wide where items are well above the rest: approach it in strides.
         first = last - _whole_vectors(steps_right + 1 + min(steps_left, _STRIDE))
         top = _evaluate_nodes(first, last, centre, mode, h, a, log_odds, n, deep, places, nodes, exponent)
         while f[first] > top - depth - _LEFT_MARGIN and centre - first < steps_left and first >= _STRIDE:
@@ -354,19 +357,13 @@ def _trapezoid(a, log_odds, n, deep, places, depth, nodes, exponent):
 
 
 @inner
-def deep_threshold(n):
-    """With z below 1e-17 at every node an item's factor is z itself: log odds below this leave the integral."""
-    return -40.0 - math.log(n + 50.0)
-
-
-@inner
 def tier_nodes(log_odds, n, depth, nodes, exponent, work):
-    """Nodes of a whole tier: t and the weights q in nodes[1] and nodes[3] from the second number returned on.
+    """Nodes of a whole tier: how many of its items are above `deep_threshold`, and the first node.
 
-    work[0] receives the odds of the items above `deep_threshold`, whose number is the first number returned.
+    `nodes` is filled from the first node on, work[ITEM_ODDS] with the odds of those items; see `Workspace`.
     """
-    shallow, _ = _odds(log_odds, n, deep_threshold(n), work[0])
-    _, first, _ = _trapezoid(work[0], log_odds, shallow, n - shallow, n, depth, nodes, exponent)
+    shallow, _ = _odds(log_odds, n, deep_threshold(n), work[ITEM_ODDS])
+    _, first, _ = _trapezoid(work[ITEM_ODDS], log_odds, shallow, n - shallow, None, depth, nodes, exponent)
     return shallow, first
 
 
@@ -379,10 +376,10 @@ def cutoff_nodes(log_odds, n, places, depth, nodes, exponent):
 
 @inner
 def _is_far_above(log_odds, n):
-    """Whether 1 - P is certainly at most 1/4, and the lowest log odds.
+    """Whether 1 - P is guaranteed to be at most 1/4, and the lowest log odds.
 
     The largest of n exponentials of mean m has a mean of at most m (1 + log n). Where that does not suffice, 1 - P is
-    at least 1 / (5 + 4 log n), and little is lost by taking log P from P.
+    at least 1 / (5 + 4 log n), and little is lost by computing log P from P.
     """
     lowest = log_odds[0]
     for i in range(n):
@@ -423,73 +420,93 @@ def _complement(epsilon, s, q, total_decay):
     return value, first, second
 
 
-@used_once
-def _by_complement(log_odds, n, places, level, depth, order, nodes, exponent, work, gradient, curvature):
+@inner_part
+def _by_complement(log_odds, n, places, level, depth, nodes, exponent, work, gradient, curvature):
     """As `_by_quadrature` for a tier with P close to 1, whose last place is filled at about t = e^-level."""
-    moved = work[0]
+    moved = work[ITEM_ODDS]
     for i in range(n):
         moved[i] = log_odds[i] - level
-        if places == n:
-            moved[i] = fast_exp(min(moved[i], _LARGEST_LOG_ODDS))
+        if places is None:
+            moved[i] = fast_exp(min(moved[i], LARGEST_LOG_ODDS))
     depth += _COMPLEMENT_MARGIN
     log_value, first, log_error = _trapezoid(moved, moved, n, 0, places, depth, nodes, exponent)
-    if places < n:
+    if places is not None:
         log_value += log_of_units(moved, n, places)
-    s, q, total_decay = nodes[1, first:], nodes[3, first:], nodes[0, first:]
+    # y is no longer needed: its row takes the sum of phi.
+    s, q, total_decay = nodes[NODE_T, first:], nodes[NODE_WEIGHT, first:], nodes[NODE_Y, first:]
     epsilon = math.exp(-level)
     _weigh_complement(log_value, epsilon, s, q)
-    if places == n:
-        _total_decay(moved, n, s, total_decay)
-        if order > 0:
-            _moments(moved, n, s, q, work[1], work[2])
+    if places is not None:
+        tail_moments(moved, n, places, s, q, work[ITEM_PHI], work[ITEM_PHI_Z], total_decay)
     else:
-        tail_moments(moved, n, places, s, q, work[1], work[2], total_decay)
-    complement, slope, bend = _complement(epsilon, s, q, total_decay)
+        _total_decay(moved, n, s, total_decay)
+        if gradient is not None:
+            _moments(moved, n, s, q, work[ITEM_PHI], work[ITEM_PHI_Z])
+    complement, slope, second = _complement(epsilon, s, q, total_decay)
     probability = 1.0 - complement
-    if order > 0:
+    if gradient is not None:
         for i in range(n):
-            gradient[i] = work[1, i] / probability
-            curvature[i] = gradient[i] * (gradient[i] - 1.0) + work[2, i] / probability
+            gradient[i] = work[ITEM_PHI, i] / probability
+            curvature[i] = gradient[i] * (gradient[i] - 1.0) + work[ITEM_PHI_Z, i] / probability
     slope /= probability
-    return math.log1p(-complement), bend / probability - slope * slope, log_error
+    return math.log1p(-complement), second / probability - slope * slope, log_error
 
 
-@used_once
-def _by_quadrature(log_odds, n, places, depth, order, nodes, exponent, work, gradient, curvature):
-    a = work[0]
+@inner_part
+def _by_quadrature(log_odds, n, depth, nodes, exponent, work, gradient, curvature):
+    """As `tier_log_probability` for a whole tier, by the trapezoid rule."""
+    a = work[ITEM_ODDS]
     threshold = deep_threshold(n)
-    # What is kept out of the integral, like the units of a tail probability, can be huge.
-    shallow, outside = _odds(log_odds, n, threshold, a) if places == n else (n, log_of_units(log_odds, n, places))
-    deep = n - shallow
-    value, first, log_error = _trapezoid(a, log_odds, shallow, deep, places, depth, nodes, exponent)
-    t, q = nodes[1, first:], nodes[3, first:]
-    mean = 0.0
-    for k in range(t.size):
-        mean += q[k] * t[k]
-    variance = 0.0
-    for k in range(t.size):
-        variance += q[k] * (t[k] - mean) * (t[k] - mean)
-    if order > 0:
-        phi_mean, phi_z_mean = work[1], work[2]
-        if places == n:
-            _moments(a, shallow, t, q, phi_mean, phi_z_mean)
-        else:
-            tail_moments(log_odds, n, places, t, q, phi_mean, phi_z_mean, nodes[0, first:])
+    shallow, deep_log_odds = _odds(log_odds, n, threshold, a)
+    value, first, log_error = _trapezoid(a, log_odds, shallow, n - shallow, None, depth, nodes, exponent)
+    second = 0.0
+    if gradient is not None:
+        t, q = nodes[NODE_T, first:], nodes[NODE_WEIGHT, first:]
+        second = _second_of_all(t, q)
+        _moments(a, shallow, t, q, work[ITEM_PHI], work[ITEM_PHI_Z])
         j = 0
         for i in range(n):
-            if places < n or log_odds[i] > threshold:
-                gradient[i] = phi_mean[j]
-                curvature[i] = phi_mean[j] * (phi_mean[j] - 1.0) + phi_z_mean[j]
+            if log_odds[i] > threshold:
+                _item_derivatives(work, j, i, gradient, curvature)
                 j += 1
             else:
                 gradient[i] = 1.0
                 curvature[i] = 0.0
-    return value + outside, variance - mean, log_error
+    return value + deep_log_odds, second, log_error
+
+
+@inner_part
+def _divided_by_quadrature(log_odds, n, places, depth, nodes, exponent, work, gradient, curvature):
+    """As `_by_quadrature` for a tier that the cut-off divides."""
+    value, first, log_error = _trapezoid(log_odds, log_odds, n, 0, places, depth, nodes, exponent)
+    second = 0.0
+    if gradient is not None:
+        t, q = nodes[NODE_T, first:], nodes[NODE_WEIGHT, first:]
+        second = _second_of_all(t, q)
+        tail_moments(log_odds, n, places, t, q, work[ITEM_PHI], work[ITEM_PHI_Z], nodes[NODE_Y, first:])
+        for i in range(n):
+            _item_derivatives(work, i, i, gradient, curvature)
+    return value + log_of_units(log_odds, n, places), second, log_error  # the units can be huge
 
 
 @inner
-def _by_recursion(log_odds, n, order, nodes, work, gradient, curvature):
-    """Small tiers in closed form, without cancellation: a sum over who comes first.
+def _second_of_all(t, q):
+    """The second derivative of log P along all items together, Var[t] - E[t]."""
+    mean, variance = mean_and_variance(t, q)
+    return variance - mean
+
+
+@inner
+def _item_derivatives(work, j, i, gradient, curvature):
+    """The derivatives of item i, from its moments number j."""
+    mean = work[ITEM_PHI, j]
+    gradient[i] = mean
+    curvature[i] = mean * (mean - 1.0) + work[ITEM_PHI_Z, j]
+
+
+@inner
+def _by_recursion(log_odds, n, nodes, work, gradient, curvature):
+    """Small tiers in closed form, without cancellation: a sum over the item that comes first.
 
     For T a subset of S,  Q(T) (1 + sum_T a) = sum_{i in T} a_i Q(T - i)  with Q(nothing) = 1: all terms are positive.
     An item with a_i < 1 leaves its a_i outside (`factor` 1 in place of a_i), so that nothing underflows. Derivatives
@@ -499,13 +516,13 @@ def _by_recursion(log_odds, n, order, nodes, work, gradient, curvature):
     a, factor = work[0], work[1]
     value = 0.0
     for i in range(n):
-        a[i] = math.exp(min(log_odds[i], _LARGEST_LOG_ODDS))
+        a[i] = math.exp(min(log_odds[i], LARGEST_LOG_ODDS))
         factor[i] = 1.0
         if log_odds[i] < 0.0:
             value += log_odds[i]
         else:
             factor[i] = a[i]
-    q, q1, q2, inverse = nodes[0], nodes[1], nodes[2], nodes[3]
+    q, q1, q2, inverse = nodes[0], nodes[1], nodes[2], nodes[3]  # one entry per subset
     q[0], q1[0], q2[0] = 1.0, 0.0, 0.0
     for subset in range(1, subsets):
         total = 1.0
@@ -519,7 +536,7 @@ def _by_recursion(log_odds, n, order, nodes, work, gradient, curvature):
     whole = subsets - 1
     value += math.log(q[whole])
     second_of_all = 0.0
-    if order > 0:
+    if gradient is not None:
         for direction in range(n + 1):  # direction n moves all items
             for subset in range(1, subsets):
                 growth = 0.0
@@ -538,17 +555,17 @@ def _by_recursion(log_odds, n, order, nodes, work, gradient, curvature):
                 q1[subset] = (first - growth * q[subset]) * inverse[subset]
                 q2[subset] = (second - growth * (q[subset] + 2.0 * q1[subset])) * inverse[subset]
             slope = q1[whole] / q[whole]
-            bend = q2[whole] / q[whole] - slope * slope
+            second = q2[whole] / q[whole] - slope * slope
             if direction == n:
-                second_of_all = bend
+                second_of_all = second
             else:
                 gradient[direction] = slope + (1.0 if log_odds[direction] < 0.0 else 0.0)
-                curvature[direction] = -bend
+                curvature[direction] = -second
     return value, second_of_all
 
 
 @inner
-def _complement_by_recursion(log_odds, n, lowest, order, nodes, work, gradient, curvature):
+def _complement_by_recursion(log_odds, n, lowest, nodes, work, gradient, curvature):
     """As `_by_recursion` for a tier that `_is_far_above`, through 1 - P = epsilon D, epsilon = exp(-lowest).
 
     With odds b_i = exp(l_i - lowest) and A(T) = epsilon + sum_T b the recursion of Q = 1 - epsilon D becomes
@@ -572,8 +589,8 @@ def _complement_by_recursion(log_odds, n, lowest, order, nodes, work, gradient, 
     b = work[0]
     epsilon = math.exp(-lowest)
     for i in range(n):
-        b[i] = math.exp(min(log_odds[i] - lowest, _LARGEST_LOG_ODDS))
-    d, inverse = nodes[0], nodes[1]
+        b[i] = math.exp(min(log_odds[i] - lowest, LARGEST_LOG_ODDS))
+    d, inverse = nodes[0], nodes[1]  # one entry per subset
     d1, d2, increment = nodes[2], nodes[3], nodes[2, subsets:]
     d[0] = 0.0
     for subset in range(1, subsets):
@@ -588,7 +605,7 @@ def _complement_by_recursion(log_odds, n, lowest, order, nodes, work, gradient, 
     whole = subsets - 1
     complement = epsilon * d[whole]
     second_of_all = 0.0
-    if order > 0:
+    if gradient is not None:
         odds = epsilon / (1.0 - complement)
         for direction in range(n + 1):  # direction n moves all items
             bit = 1 << direction if direction < n else 0
@@ -616,12 +633,12 @@ def _complement_by_recursion(log_odds, n, lowest, order, nodes, work, gradient, 
                     second += wins + 2.0 * epsilon * d1[subset]
                 d2[subset] = second * inverse[subset]
             slope = -odds * d1[whole]
-            bend = odds * d2[whole] + slope * slope
+            second = odds * d2[whole] + slope * slope
             if direction == n:
-                second_of_all = -bend
+                second_of_all = -second
             else:
                 gradient[direction] = slope
-                curvature[direction] = bend
+                curvature[direction] = second
     return math.log1p(-complement), second_of_all
 
 
@@ -635,10 +652,12 @@ def _logistic(x):
 
 @inner
 def first_place(log_odds, n, gradient, curvature):
-    """The best of S beats R: S acts as one item of log odds logsumexp(l). Also the ordinary tier of one item."""
+    """log P that the best of S beats R: S acts as one item of log odds logsumexp(l). Covers tiers of one item."""
     if n == 1:
-        value, gradient[0], curvature[0] = _logistic(log_odds[0])
-        return value, -curvature[0]
+        value, loses, spread = _logistic(log_odds[0])
+        if gradient is not None:
+            gradient[0], curvature[0] = loses, spread
+        return value, -spread
     highest = log_odds[0]
     for i in range(1, n):
         highest = max(highest, log_odds[i])
@@ -646,37 +665,50 @@ def first_place(log_odds, n, gradient, curvature):
     for i in range(n):
         total += math.exp(log_odds[i] - highest)
     value, loses, spread = _logistic(highest + math.log(total))
-    for i in range(n):
-        share = math.exp(log_odds[i] - highest) / total
-        gradient[i] = share * loses
-        curvature[i] = share * share * spread - share * (1.0 - share) * loses
+    if gradient is not None:
+        for i in range(n):
+            share = math.exp(log_odds[i] - highest) / total
+            gradient[i] = share * loses
+            curvature[i] = share * share * spread - share * (1.0 - share) * loses
     return value, -spread
 
 
 @inner
-def tier_log_probability(log_odds, n, places, depth, order, nodes, exponent, work, gradient, curvature):
-    """log P that the next `places` of the n items of a tier come before everything below.
-
-    `gradient` receives d log P / d l_i and `curvature` -d2 log P / d l_i^2 (when `order` > 0). Returns log P, its
-    second derivative along all items together, and the logarithm of the estimated error.
-    """
+def _divided_tier(log_odds, n, places, depth, nodes, exponent, work, gradient, curvature):
+    """As `tier_log_probability` for a tier that the cut-off divides."""
     if places == 1:
         value, second = first_place(log_odds, n, gradient, curvature)
         return value, second, -math.inf
-    far_above, level = False, 0.0
-    if places == n:
-        far_above, level = _is_far_above(log_odds, n)
-        if n <= LARGEST_CLOSED_FORM:
-            if far_above:
-                value, second = _complement_by_recursion(log_odds, n, level, order, nodes, work, gradient, curvature)
-            else:
-                value, second = _by_recursion(log_odds, n, order, nodes, work, gradient, curvature)
-            return value, second, -math.inf
-    if not far_above:
-        value, second, log_error = _by_quadrature(
-            log_odds, n, places, depth, order, nodes, exponent, work, gradient, curvature
-        )
-        if places == n or value < _CLOSE_TO_ONE:
-            return value, second, log_error
-        level = -log_time_of_place(log_odds, n, places)
-    return _by_complement(log_odds, n, places, level, depth, order, nodes, exponent, work, gradient, curvature)
+    value, second, log_error = _divided_by_quadrature(
+        log_odds, n, places, depth, nodes, exponent, work, gradient, curvature
+    )
+    if value < _CLOSE_TO_ONE:
+        return value, second, log_error
+    level = -log_time_of_place(log_odds, n, places)
+    return _by_complement(log_odds, n, places, level, depth, nodes, exponent, work, gradient, curvature)
+
+
+@inner
+def tier_log_probability(log_odds, n, first, top, depth, nodes, exponent, work, gradient, curvature):
+    """log P that the n items of a tier come before everything below.
+
+    With a cut-off `top`, not None, only the places first..top count, where `first` is the number of items above.
+
+    `gradient` receives d log P / d l_i and `curvature` -d2 log P / d l_i^2, unless it is None. Returns log P, its
+    second derivative along all items together (meaningless without gradient), and the log of the estimated error.
+    """
+    if top is not None and top - first < n:
+        return _divided_tier(log_odds, n, top - first, depth, nodes, exponent, work, gradient, curvature)
+    if n == 1:
+        value, second = first_place(log_odds, 1, gradient, curvature)
+        return value, second, -math.inf
+    far_above, level = _is_far_above(log_odds, n)
+    if n <= LARGEST_CLOSED_FORM:
+        if far_above:
+            value, second = _complement_by_recursion(log_odds, n, level, nodes, work, gradient, curvature)
+        else:
+            value, second = _by_recursion(log_odds, n, nodes, work, gradient, curvature)
+        return value, second, -math.inf
+    if far_above:
+        return _by_complement(log_odds, n, None, level, depth, nodes, exponent, work, gradient, curvature)
+    return _by_quadrature(log_odds, n, depth, nodes, exponent, work, gradient, curvature)

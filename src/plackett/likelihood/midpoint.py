@@ -2,33 +2,24 @@
 
     log P(S > R) ~ w_R + c - log T + logsumexp_k [ (e^{w_R + c} - 1) log v_k + sum_i log(1 - v_k^{exp(w_i + c)}) ]
 
-at v_k = (k - 1/2) / T. Right only where c suits the scores: theorem 1 asks for 2 < exp(w_R + c) < C.
+at v_k = (k - 1/2) / T. It is accurate only where c suits the scores: theorem 1 requires 2 < exp(w_R + c) < C.
 """
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp
 
 from plackett.likelihood.tiers import Tiers
 
 _ITEMS_AT_ONCE = 64  # rows of the table items x intervals held in memory
 
 
-def check_midpoint_options(top: int | None, intervals: Any, shift: Any) -> None:
-    if top is not None:
-        raise ValueError(f'quadrature="midpoint" has no cut-off: top must be None, got {top!r}')
-    if not isinstance(intervals, int | np.integer) or intervals < 1:
-        raise ValueError(f"intervals must be a whole number of at least 1, got {intervals!r}")
-    if not isinstance(shift, int | float | np.number) or not math.isfinite(shift):
-        raise ValueError(f"shift must be a finite number, got {shift!r}")
-
-
 def midpoint_log_probability(scores: npt.NDArray[np.float64], rest: float, intervals: int, shift: float) -> float:
     """log P(S > R) for the scores of S and rest = w_R."""
+    from scipy.special import logsumexp
+
     log_v = np.log((np.arange(intervals) + 0.5) / intervals)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         integrand = (np.exp(rest + shift) - 1.0) * log_v
@@ -39,10 +30,11 @@ def midpoint_log_probability(scores: npt.NDArray[np.float64], rest: float, inter
 
 
 def midpoint_log_likelihood(
-    scores: npt.NDArray[np.float64], tiers: Tiers, *, top: int | None, intervals: int, shift: float
+    scores: npt.NDArray[np.float64], tiers: Tiers, *, intervals: int, shift: float
 ) -> npt.NDArray[np.float64]:
     """One value per list."""
-    check_midpoint_options(top, intervals, shift)
+    from scipy.special import logsumexp
+
     value = np.zeros(len(tiers.offsets) - 1)
     for b in range(len(value)):
         bounds = tiers.starts[tiers.list_tiers[b] : tiers.list_tiers[b + 1] + 1]

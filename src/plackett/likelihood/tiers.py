@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
 
 from plackett.compilation import kernel
+from plackett.likelihood.kernel_parts import longest_list, sort_descending
 from plackett.lists import IntArray, offsets_from_sizes
 from plackett.threads import run_over_ranges
 
 TierWeighting = Callable[[Any, Any, Any], Any]
-"""(labels of tiers, labels of the tiers below them, items above them) -> weights; arrays of NumPy or torch alike."""
+"""(labels of tiers, labels of the tiers below them, items above them) -> weights; NumPy arrays or torch tensors."""
 
 
 def gain_weights(upper: Any, lower: Any, _places: Any) -> Any:
-    """2^grade of a tier less 2^grade of the tier below it: what NDCG gains by telling the two apart."""
+    """2^grade of a tier less 2^grade of the tier below it: what NDCG gains by separating the two."""
     return 2.0**upper - 2.0**lower
 
 
-def check_weights(finite: Any, labels: Any) -> None:
-    """An error unless the weights of all tiers, whose labels are given, are finite."""
+def check_tier_weights(finite: Any, labels: Any) -> None:
+    """Raise ValueError unless the weights of all tiers are finite; `labels` are those of the tiers."""
     if not bool(finite.all()):
         label = float(labels[~finite][0])
         raise ValueError(
@@ -32,7 +32,7 @@ def check_weights(finite: Any, labels: Any) -> None:
 
 
 def check_weighting(tier_weights: Any) -> TierWeighting | None:
-    """What an argument `tier_weights` stands for."""
+    """The function that an argument `tier_weights` stands for."""
     if isinstance(tier_weights, str) and tier_weights == "gain":
         return gain_weights
     if tier_weights is not None and not callable(tier_weights):
@@ -42,6 +42,7 @@ def check_weighting(tier_weights: Any) -> TierWeighting | None:
 
 
 _MOST_LEVELS = 16  # lists with more distinct labels are sorted
+_MANY_LEVELS = -1
 _COST_PER_ITEM = 20
 
 
@@ -65,14 +66,16 @@ class Tiers:
         return np.diff(self.starts)
 
     def log_factorials(self) -> npt.NDArray[np.float64]:
-        """sum over all tiers but the last of log n!, n items in the tier, of each list."""
+        """One value per list: the sum of log n! over the sizes n of its tiers, without the last."""
+        from scipy.special import gammaln
+
         terms = gammaln(self.sizes + 1.0)
         terms[self.list_tiers[1:][np.diff(self.list_tiers) > 0] - 1] = 0.0
         running = np.concatenate(([0.0], np.cumsum(terms)))
         return np.asarray(running[self.list_tiers[1:]] - running[self.list_tiers[:-1]])
 
     def weights(self, weighting: TierWeighting, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """A weight for every tier; 0 for the bottom tiers, which are compared with nothing."""
+        """One weight per tier; 0 for bottom tiers, which are compared with nothing."""
         upper = labels[self.order[self.starts[:-1]]]
         places = self.starts[:-1] - np.repeat(self.offsets[:-1], np.diff(self.list_tiers))
         is_bottom = np.zeros(len(upper), np.bool_)
@@ -81,7 +84,7 @@ class Tiers:
         active = np.flatnonzero(~is_bottom)
         with np.errstate(over="ignore", invalid="ignore"):
             weights[active] = weighting(upper[active], upper[active + 1], places[active])
-        check_weights(np.isfinite(weights), upper)
+        check_tier_weights(np.isfinite(weights), upper)
         return weights
 
 
@@ -90,7 +93,8 @@ def _sort_lists(first, last, labels, offsets, order, begins, counts):  # type: i
     """Order the items of the lists first..last by tier, mark where tiers begin and count them.
 
     Most lists have few distinct labels: those are collected in a short sorted table and the items counted into place,
-    in time linear in the list. Returns the position of a NaN or infinity, or -1.
+    in time linear in the list. Lists with many labels are left for `_sort_many_labels`, which is compiled only if there
+    are any. Returns the position of a NaN or infinity, or -1.
     """
     levels = np.empty(_MOST_LEVELS)
     number = np.empty(_MOST_LEVELS + 1, np.int64)
@@ -118,31 +122,42 @@ def _sort_lists(first, last, labels, offsets, order, begins, counts):  # type: i
                 number[place] = 1
                 found += 1
         if found > _MOST_LEVELS:
-            order[begin:end] = begin + np.argsort(-labels[begin:end], kind="mergesort")
-            found = 0
-            for i in range(begin, end):
-                new = i == begin or labels[order[i]] != labels[order[i - 1]]
-                begins[i] = new
-                found += new
-        else:
-            total = begin
-            for k in range(found):
-                begins[total] = True
-                size = number[k]
-                number[k] = total
-                total += size
-            for i in range(begin, end):
-                place = 0
-                while levels[place] != labels[i]:
-                    place += 1
-                order[number[place]] = i
-                number[place] += 1
+            counts[b] = _MANY_LEVELS
+            continue
+        total = begin
+        for k in range(found):
+            begins[total] = True
+            size = number[k]
+            number[k] = total
+            total += size
+        for i in range(begin, end):
+            place = 0
+            while levels[place] != labels[i]:
+                place += 1
+            order[number[place]] = i
+            number[place] += 1
         counts[b] = found
     return -1
 
 
+@kernel
+def _sort_many_labels(first, last, labels, offsets, order, begins, counts):  # type: ignore[no-untyped-def]
+    """As `_sort_lists`, for the lists that it left."""
+    room = np.empty(longest_list(offsets, first, last), np.int64)
+    for b in range(first, last):
+        if counts[b] == _MANY_LEVELS:
+            begin, end = offsets[b], offsets[b + 1]
+            sort_descending(labels, order, begin, end, room)
+            counts[b] = 0
+            for i in range(begin, end):
+                new = i == begin or labels[order[i]] != labels[order[i - 1]]
+                begins[i] = new
+                counts[b] += new
+    return -1
+
+
 def make_tiers(labels: npt.NDArray[np.float64], offsets: IntArray) -> Tiers:
-    """Tiers of flat labels; equal labels of a list share a tier, higher labels come first."""
+    """Tiers of flat labels: equal labels of a list share a tier, higher labels come first."""
     order = np.empty(len(labels), np.int64)
     begins = np.zeros(len(labels), np.bool_)
     counts = np.empty(len(offsets) - 1, np.int64)
@@ -153,5 +168,10 @@ def make_tiers(labels: npt.NDArray[np.float64], offsets: IntArray) -> Tiers:
     for position in bad:
         if position >= 0:
             raise ValueError(f"labels must be finite, got {labels[position]} at item {position}")
+    if counts.min(initial=0) == _MANY_LEVELS:
+        run_over_ranges(
+            lambda first, last: _sort_many_labels(first, last, labels, offsets, order, begins, counts),
+            offsets * _COST_PER_ITEM,
+        )
     starts = np.append(np.flatnonzero(begins), len(labels)).astype(np.int64)
     return Tiers(order, starts, offsets_from_sizes(counts), offsets)

@@ -1,8 +1,8 @@
 """The likelihood in torch operations, for devices that the compiled kernel does not reach.
 
-The same mathematics as `integral` and `kernel`, vectorised over all tiers of all lists at once and looped over nodes,
-so that memory stays linear in the number of items. All tiers use the same number of nodes, each over its own interval;
-the number is doubled until that changes nothing. A tier that straddles the cut-off goes through the compiled kernel.
+The same mathematics as `integral` and `list_kernels`, vectorised over all tiers of all lists and looped over nodes, so
+that memory stays linear in the number of items. All tiers use the same number of nodes, each over its own interval; the
+number is doubled until the values no longer change. A tier that straddles the cut-off goes through the compiled kernel.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plackett.likelihood.partition import evaluate
-from plackett.likelihood.tiers import TierWeighting, check_weights, make_tiers
+from plackett.likelihood.constants import DEEP_ITEMS, DEEP_LOG_Z, LARGEST_ANGLE, LARGEST_LOG_ODDS
+from plackett.likelihood.core import evaluate
+from plackett.likelihood.tensors import work_type
+from plackett.likelihood.tiers import TierWeighting, check_tier_weights, make_tiers
 
-_LARGEST_ANGLE = 1.25  # see `integral`
 _MOST_DOUBLINGS = 8
-_LARGEST_LOG_ODDS = 690.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class SortedTiers:
 
 
 def sort_into_tiers(labels: Tensor, list_of: Tensor) -> SortedTiers:
+    """Tiers of flat labels; `list_of` is the list of each item."""
     order = torch.argsort(labels, descending=True, stable=True)
     order = order[torch.argsort(list_of[order], stable=True)]
     sorted_list, sorted_label = list_of[order], labels[order]
@@ -74,24 +75,49 @@ def _running_log_sum(x: Tensor, of_list: Tensor, *, reverse: bool) -> Tensor:
     return x
 
 
-def _decay_rate(z: Tensor) -> tuple[Tensor, Tensor]:
-    """1 - exp(-z) and phi = z / expm1(z)."""
-    above = -torch.expm1(-z)
-    return above, z * torch.exp(-z) / above
+@dataclass(frozen=True)
+class TierIntegrand:
+    """exp(f(y)) of many tiers side by side, f(y) = y - e^y + sum_i log(1 - exp(-z_i)), z_i = exp(log_odds_i + y)."""
+
+    log_odds: Tensor  # (items,) small enough for z to be finite near the mode
+    tier: Tensor  # (items,)
+
+    def log(self, y: Tensor) -> Tensor:
+        """f at one y per tier."""
+        z = torch.exp(self.log_odds + y[self.tier])
+        return (y - torch.exp(y)).index_add(0, self.tier, torch.log(-torch.expm1(-z)))
+
+    def phi(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """phi_i = z_i / expm1(z_i) and z_i of each item."""
+        z = torch.exp(self.log_odds + y[self.tier])
+        return z * torch.exp(-z) / -torch.expm1(-z), z
+
+    def slope_and_curvature(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """f' = 1 - t + sum phi_i and -f'' = t + sum phi_i (z_i + phi_i - 1), t = e^y."""
+        t = torch.exp(y)
+        phi, z = self.phi(y)
+        slope = (1.0 - t).index_add(0, self.tier, phi)
+        return slope, t.index_add(0, self.tier, phi * (z + phi - 1.0))
+
+    def of_tiers(self, kept: Tensor) -> TierIntegrand:
+        """The tiers marked in `kept`, renumbered."""
+        items = kept[self.tier]
+        return TierIntegrand(self.log_odds[items], (torch.cumsum(kept, 0) - 1)[self.tier[items]])
+
+    def repeat(self, tiers: int, times: int) -> TierIntegrand:
+        """`times` copies of all `tiers` tiers, one after the other."""
+        shift = tiers * torch.arange(times, device=self.tier.device)
+        return TierIntegrand(self.log_odds.repeat(times), (self.tier + shift[:, None]).flatten())
 
 
-def _newton_mode(log_odds: Tensor, tier: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+def _newton_mode(integrand: TierIntegrand, size: Tensor) -> tuple[Tensor, Tensor]:
     """The maximum of f for each tier and the curvature there."""
     low = torch.zeros_like(size)
     high = torch.log1p(size)
     y = 0.5 * high
     curvature = torch.ones_like(y)
     for _ in range(30):
-        t = torch.exp(y)
-        z = torch.exp(log_odds + y[tier])
-        _, phi = _decay_rate(z)
-        slope = (1.0 - t).index_add(0, tier, phi)
-        curvature = t.index_add(0, tier, phi * (z + phi - 1.0))
+        slope, curvature = integrand.slope_and_curvature(y)
         if bool((slope.abs() < 0.1 * curvature.sqrt()).all()):
             break
         low = torch.where(slope > 0, y, low)
@@ -101,25 +127,18 @@ def _newton_mode(log_odds: Tensor, tier: Tensor, size: Tensor) -> tuple[Tensor, 
     return y, curvature
 
 
-def _log_integrand(y: Tensor, log_odds: Tensor, tier: Tensor) -> Tensor:
-    above, _ = _decay_rate(torch.exp(log_odds + y[tier]))
-    return (y - torch.exp(y)).index_add(0, tier, torch.log(above))
-
-
-def _ends(mode: Tensor, log_odds: Tensor, tier: Tensor, depth: float) -> tuple[Tensor, Tensor]:
+def _ends(integrand: TierIntegrand, mode: Tensor, depth: float) -> tuple[Tensor, Tensor]:
     """Where f has dropped by `depth` on both sides of the mode.
 
     f is concave: from a point far enough to the left Newton's method climbs to the left end without passing it.
     """
     t = torch.exp(mode)
     right = torch.sqrt(2.0 * depth / t).clamp(max=math.log1p(depth) + 2.0)
-    floor = _log_integrand(mode, log_odds, tier) - depth
+    floor = integrand.log(mode) - depth
     left = mode - depth / t - 1.0
     for _ in range(12):
-        f = _log_integrand(left, log_odds, tier)
-        z = torch.exp(log_odds + left[tier])
-        slope = (1.0 - torch.exp(left)).index_add(0, tier, _decay_rate(z)[1])
-        step = (floor - f) / slope
+        slope, _ = integrand.slope_and_curvature(left)
+        step = (floor - integrand.log(left)) / slope
         left = torch.minimum(left + step.clamp(min=0.0), mode)
         if bool((step < 0.1).all()):
             break
@@ -136,23 +155,22 @@ def _quadrature(log_odds: Tensor, tier: Tensor, size: Tensor, tol: float) -> tup
     far_above = lowest > torch.log(4.0 + 4.0 * torch.log(size))
     level = torch.where(far_above, lowest, 0.0)
     moved = log_odds - level[tier]
-    floor = -40.0 - torch.log(size + 50.0)
-    shallow = moved.clamp(max=_LARGEST_LOG_ODDS).maximum(floor[tier])
+    floor = DEEP_LOG_Z - torch.log(size + DEEP_ITEMS)
+    shallow = moved.clamp(max=LARGEST_LOG_ODDS).maximum(floor[tier])
     outside = torch.zeros_like(size).index_add(0, tier, (moved - floor[tier]).clamp(max=0.0))
     depth = -math.log(tol)
-    mode, curvature = _newton_mode(shallow, tier, size)
-    angle = torch.sqrt(2.0 * depth / curvature).clamp(max=_LARGEST_ANGLE)
+    integrand = TierIntegrand(shallow, tier)
+    mode, curvature = _newton_mode(integrand, size)
+    angle = torch.sqrt(2.0 * depth / curvature).clamp(max=LARGEST_ANGLE)
     spacing = 2.0 * math.pi * angle / (depth + 0.5 * curvature * angle**2)
-    left, right = _ends(mode, shallow, tier, depth + 3.0)
+    left, right = _ends(integrand, mode, depth + 3.0)
     intervals = max(8, int(torch.ceil((right - left) / spacing).max()))
 
-    f = torch.stack(
-        [_log_integrand(left + (right - left) * (k / intervals), shallow, tier) for k in range(intervals + 1)]
-    )
+    f = torch.stack([integrand.log(left + (right - left) * (k / intervals)) for k in range(intervals + 1)])
     value = torch.logsumexp(f, 0) + torch.log((right - left) / intervals)
     for _ in range(_MOST_DOUBLINGS):
         between = [(k + 0.5) / intervals for k in range(intervals)]
-        g = torch.stack([_log_integrand(left + (right - left) * x, shallow, tier) for x in between])
+        g = torch.stack([integrand.log(left + (right - left) * x) for x in between])
         interleaved = torch.stack([f[:-1], g], 1).flatten(0, 1)
         f = torch.cat([interleaved, f[-1:]])
         intervals *= 2
@@ -170,7 +188,7 @@ def _quadrature(log_odds: Tensor, tier: Tensor, size: Tensor, tol: float) -> tup
         t = epsilon * s
         log_scale = torch.where(far_above, value - level + (s - t), 0.0)
         weight = torch.exp(log_weight[k] + log_scale)
-        pull = weight[tier] * _decay_rate(torch.exp(shallow + y[tier]))[1]
+        pull = weight[tier] * integrand.phi(y)[0]
         gradient += pull
         growth = torch.where(t > 0.0, torch.expm1(t) / t, 1.0)
         complement.index_add_(0, tier, pull * growth[tier])
@@ -200,7 +218,7 @@ def _straddling(log_odds: Tensor, tier: Tensor, places: Tensor, tol: float) -> t
 
 
 def _probabilities(log_odds: Tensor, tier: Tensor, size: Tensor, places: Tensor, tol: float) -> tuple[Tensor, Tensor]:
-    """log P of each tier and d log P / d l of each of its items, each kind of tier its own way."""
+    """log P of each tier and d log P / d l of each of its items, each kind of tier by its own method."""
     value = log_odds.new_zeros(len(size))
     gradient = torch.zeros_like(log_odds)
     single = size == 1
@@ -226,12 +244,11 @@ def log_likelihood_and_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Value of each list and gradient of each item, on the scores' device, in double precision where it has it."""
     lists = len(offsets) - 1
-    work_type = torch.float32 if scores.device.type == "mps" else torch.float64
     if len(scores) == 0:
         return scores.new_zeros(lists), torch.zeros_like(scores)
     list_of = torch.repeat_interleave(torch.arange(lists, device=scores.device), torch.diff(offsets))
     tiers = sort_into_tiers(labels, list_of)
-    w = scores.detach().to(work_type)
+    w = scores.detach().to(work_type(scores.device))
     # Only differences matter, and logarithms of sums would be lost next to large scores.
     w = (w - w.new_full((lists,), -math.inf).scatter_reduce(0, list_of, w, "amax")[list_of])[tiers.order]
     with_below = _running_log_sum(_log_sum_per_tier(w, tiers), tiers.list, reverse=True)
@@ -252,7 +269,7 @@ def log_likelihood_and_gradient(
             above_rest = torch.nonzero(active)[:, 0]
             weight = weighting(tiers.label[above_rest], tiers.label[above_rest + 1], tiers.before[above_rest])
             weight = torch.as_tensor(weight, device=value.device, dtype=value.dtype)
-            check_weights(torch.isfinite(weight), tiers.label[above_rest])
+            check_tier_weights(torch.isfinite(weight), tiers.label[above_rest])
             value, own = value * weight, own * weight[number[tiers.tier[items]]]
         total.index_add_(0, tiers.list[active], value)
         gradient[items] = own
@@ -268,10 +285,10 @@ def log_likelihood_and_gradient(
     return total.to(scores.dtype), restored.to(scores.dtype)
 
 
-def efron_or_breslow(
+def approximate_log_likelihood(
     scores: Tensor, labels: Tensor, list_of: Tensor, lists: int, *, efron: bool, bottom: bool
 ) -> Tensor:
-    """The approximations of `approximations`, one value a list, with autograd's own backward."""
+    """Efron's or Breslow's log-likelihood (see `approximations`), one value per list, with autograd's own backward."""
     if len(scores) == 0:
         return scores.new_zeros(lists)
     tiers = sort_into_tiers(labels, list_of)

@@ -1,10 +1,7 @@
-"""Linear scores w^T x.
+"""How linear scores w^T x are fitted. The estimators are `plackett.LinearRanker` and `plackett.CoordinateAscentRanker`.
 
-features            columns centred within lists and scaled
-objectives          likelihoods of tiers as losses of scores, with exact gradients and Hessian products
-solvers             L-BFGS and trust-region Newton, L1 and L2 penalties
-inference           Newton's last steps, estimates that are infinite, covariance
-summary             coefficients as a table
-coordinate_ascent   any metric of places, by exact line searches
-kernels             compiled code
+Start with `solvers`: a `LinearProblem` is an objective of scores, features and penalties, which L-BFGS or a trust
+region minimises. `tier_likelihood` has the likelihoods of tiers, `features` centres and scales columns, `inference` and
+`summary` give standard errors, `line_search` maximises a metric coordinate by coordinate. May import: `losses`,
+`data`, `metrics`, `likelihood` and the foundation; never torch.
 """

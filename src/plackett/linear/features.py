@@ -1,4 +1,4 @@
-"""Features as linear models take them: what is the same for all items of a list has no bearing on its order."""
+"""Features for linear models: what all items of a list share does not affect its order."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csc_array, csr_array, issparse
+from scipy.sparse import csc_array, csr_array, hstack, issparse
 
+from plackett.data.positions import Positions
 from plackett.lists import IntArray
 
 Floats = npt.NDArray[np.float64]
@@ -25,7 +26,7 @@ class Scaled:
     X       dense or CSR, zero in columns that do not vary
     scale   of each column: its standard deviation within lists; 1 if it does not vary, or is not to be standardised
     varies  whether a column differs within a list by more than rounding
-    lost    whether it differs, but not by more
+    lost    whether it differs, but by no more than rounding
     """
 
     X: Any
@@ -39,8 +40,8 @@ def scaled_features(X: Any, offsets: IntArray, weights: Floats, *, standardise: 
 
     A sparse X stays sparse: zeros that are not stored stay zero, which gives the same order.
 
-    Rows are first taken relative to the first of their list, which is exact for numbers close to each other: of a
-    column such as 1.7e9 + age all digits of age are left.
+    Rows are first taken relative to the first of their list, which is exact for numbers close to each other: a
+    column such as 1.7e9 + age keeps all digits of age.
     """
     centred: Any
     centred, variance, differs, varies = (_centred_sparse if issparse(X) else _centred_dense)(X, offsets, weights)
@@ -51,7 +52,7 @@ def scaled_features(X: Any, offsets: IntArray, weights: Floats, *, standardise: 
 
 
 def _centred_dense(X: Floats, offsets: IntArray, weights: Floats) -> tuple[Floats, Floats, Bools, Bools]:
-    """X centred within lists; of columns the variance there, whether they differ at all and by more than rounding."""
+    """X centred within lists; for each column its variance, and whether it varies at all and by more than rounding."""
     filled = np.diff(offsets) > 0
     starts, sizes = offsets[:-1][filled], np.diff(offsets)[filled]
     shifted = X - np.repeat(X[starts], sizes, axis=0)
@@ -98,3 +99,18 @@ def largest_spread(scores: Floats, offsets: IntArray) -> float:
     if len(starts) == 0:
         return 0.0
     return float((np.maximum.reduceat(scores, starts) - np.minimum.reduceat(scores, starts)).max())
+
+
+def with_position_columns(X: Any, positions: Positions, offsets: IntArray) -> tuple[Any, Floats]:
+    """X with columns for the differences of positions, and the basis of these: bias = basis @ coefficients.
+
+    The columns of the basis are orthonormal and sum to 0, so that biases have mean 0, the constant that lists do not
+    determine, and the sum of their squares is that of the coefficients. The new columns are centred within lists.
+    """
+    count = len(positions)
+    basis = np.linalg.qr(np.eye(count)[:, 1:] - 1.0 / count)[0] if count > 1 else np.zeros((count, 0))
+    columns = _centred_dense(basis[positions.codes], offsets, np.ones(len(offsets) - 1))[0]
+    if not issparse(X):
+        return np.hstack((X, columns)), basis
+    sparse: Any = X
+    return csr_array(hstack([sparse, csr_array(columns)])), basis

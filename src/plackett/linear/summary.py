@@ -1,4 +1,4 @@
-"""Coefficients with what is known about them, as arrays and as a table."""
+"""Coefficients with standard errors, as arrays and as a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plackett.linear.features import Floats
 
 @dataclass(frozen=True, eq=False)
 class CoefficientSummary:
-    """One entry a feature in every column; prints as a table.
+    """One entry per feature in every column; prints as a table.
 
     z = coefficient / standard error; p is two-sided, by the normal distribution. Infinite standard errors belong to
     coefficients that the data do not determine, NaN to fits that have none; `note` says why.

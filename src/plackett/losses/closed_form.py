@@ -14,16 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plackett.likelihood.torch_op import apart, as_numbers, with_gradient
-from plackett.losses import kernels, pair_sums
-from plackett.losses.lists import FlatLists
+from plackett.likelihood.tensors import distinct_labels, exact_labels
+from plackett.likelihood.torch_op import with_gradient
+from plackett.losses import loss_kernels, pair_sums
+from plackett.losses.loss_lists import LossLists
 from plackett.threads import at_most, run_over_ranges
 
-_LARGEST_BLOCK = 1 << 22  # pairs held at a time
+_LARGEST_BLOCK = 1 << 22  # pairs in memory at once
 NO_TRUNCATION = np.iinfo(np.int64).max
 
 
-def _run(lists: FlatLists, cost: Any, call: Callable[..., int], *arguments: Any) -> Tensor:
+def _run(lists: LossLists, cost: Any, call: Callable[..., int], *arguments: Any) -> Tensor:
     """Call a kernel on all lists; `arguments` are those between the range and the results."""
     value, gradient = np.zeros(lists.count), np.empty(len(lists.scores), arguments[0].dtype)
     with at_most(torch.get_num_threads()):
@@ -33,59 +34,70 @@ def _run(lists: FlatLists, cost: Any, call: Callable[..., int], *arguments: Any)
     return with_gradient(lists.scores, torch.from_numpy(value), torch.from_numpy(gradient), lists.offsets)
 
 
-def pairs_cost(lists: FlatLists, truncation: int = NO_TRUNCATION) -> Any:
+def pairs_cost(lists: LossLists, truncation: int = NO_TRUNCATION) -> Any:
     sizes = np.diff(lists.offsets)
     return np.concatenate(([0], np.cumsum(sizes * np.minimum(sizes, truncation))))
 
 
-def _pair_sums_cost(lists: FlatLists) -> Any:
+def _pair_sums_cost(lists: LossLists) -> Any:
     sizes = np.diff(lists.offsets)
     return np.concatenate(([0], np.cumsum(np.minimum(5 * sizes * sizes, 100 * sizes))))
 
 
-def softmax_cross_entropy(lists: FlatLists, labels: Tensor, *, only_positive: bool = False) -> Tensor:
+def softmax_cross_entropy(
+    lists: LossLists, labels: Tensor, *, only_positive: bool = False, item_weights: Tensor | None = None
+) -> Tensor:
     """Cross-entropy of softmax(scores) and softmax(labels), over all items of a list or those with positive labels.
 
-    A list without an item to put weight on contributes 0. torch's own operations are as fast as can be on lists of one
-    length; the kernel spares others the padding.
+    Weights multiply the terms of items. A list without an item to put weight on contributes 0. torch's own operations
+    are fastest on lists of equal length; the kernel avoids padding for all others.
     """
-    labels = as_numbers(labels)
-    if lists.on_cpu and lists.scores.dtype in (torch.float32, torch.float64) and not lists.have_one_length:
+    labels = exact_labels(labels)
+    has_kernel = lists.on_cpu and lists.scores.dtype in (torch.float32, torch.float64) and item_weights is None
+    if has_kernel and not lists.have_one_length:
         return _run(
-            lists, lists.offsets * 5, kernels.softmax_lists,
+            lists, lists.offsets * 5, loss_kernels.softmax_lists,
             lists.scores.detach().numpy(), labels.numpy(), only_positive, lists.offsets,
         )  # fmt: skip
-    value = _softmax_cross_entropy_in_torch(lists, labels, only_positive)
+    value = _softmax_cross_entropy_in_torch(lists, labels, only_positive, item_weights)
     if not math.isfinite(value.detach().sum().item()):
         lists.raise_not_finite()
     return value
 
 
-def _softmax_cross_entropy_in_torch(lists: FlatLists, labels: Tensor, only_positive: bool) -> Tensor:
+def softmax_target(lists: LossLists, labels: Tensor, only_positive: bool, item_weights: Tensor | None) -> Tensor:
+    """softmax(labels) over the items of a list or those with positive labels, times weights, (lists, longest)."""
     target = labels.to(lists.scores.dtype)
     if only_positive:
         target = torch.where(labels > 0, target, -torch.inf)
     goal = torch.softmax(lists.padded(target, -torch.inf), -1)
     if only_positive or not lists.have_one_length:
-        goal = torch.nan_to_num(goal)  # where there is nothing to put weight on
+        goal = torch.nan_to_num(goal)  # lists without any weight
+    return goal if item_weights is None else goal * lists.padded(item_weights, 0.0)
+
+
+def _softmax_cross_entropy_in_torch(
+    lists: LossLists, labels: Tensor, only_positive: bool, item_weights: Tensor | None = None
+) -> Tensor:
+    goal = softmax_target(lists, labels, only_positive, item_weights)
     log_p = torch.log_softmax(lists.padded(lists.scores, -torch.inf), -1)
     if not lists.have_one_length:
         log_p = torch.where(goal != 0, log_p, 0.0)
     return -(goal * log_p).sum(-1)
 
 
-def pair_loss(lists: FlatLists, kind: int) -> Tensor:
+def pair_loss(lists: LossLists, kind: int) -> Tensor:
     """The logistic or hinge loss of all pairs with different labels, summed for each list."""
     if lists.on_cpu:
         tiers = lists.tiers()
         return _run(
-            lists, _pair_sums_cost(lists), kernels.pair_lists,
+            lists, _pair_sums_cost(lists), loss_kernels.pair_lists,
             lists.numpy_scores(), tiers.order, tiers.starts, tiers.list_tiers, kind, pair_sums.tables(),
         )  # fmt: skip
     return _pair_loss_in_torch(lists, kind)
 
 
-def _pair_loss_in_torch(lists: FlatLists, kind: int) -> Tensor:
+def _pair_loss_in_torch(lists: LossLists, kind: int) -> Tensor:
     w, y = _padded_scores_and_labels(lists)
     value, gradient = w.new_zeros(len(w)), torch.zeros_like(w)
     for block in _blocks(w):
@@ -102,18 +114,18 @@ def _pair_loss_in_torch(lists: FlatLists, kind: int) -> Tensor:
     return with_gradient(lists.scores, value, lists.unpadded(gradient), lists.offsets)
 
 
-def lambda_loss(lists: FlatLists, gains: Tensor, truncation: int) -> Tensor:
+def lambda_loss(lists: LossLists, gains: Tensor, truncation: int) -> Tensor:
     """The logistic loss of all pairs, weighted by the change of NDCG when they swap places."""
     if lists.on_cpu:
         tiers = lists.tiers()
         return _run(
-            lists, pairs_cost(lists, truncation), kernels.lambda_lists, lists.numpy_scores(), gains.double().numpy(),
-            tiers.order, tiers.starts, tiers.list_tiers, truncation,
+            lists, pairs_cost(lists, truncation), loss_kernels.lambda_lists, lists.numpy_scores(),
+            gains.double().numpy(), tiers.order, tiers.starts, tiers.list_tiers, truncation,
         )  # fmt: skip
     return _lambda_loss_in_torch(lists, gains, truncation)
 
 
-def _lambda_loss_in_torch(lists: FlatLists, gains: Tensor, truncation: int) -> Tensor:
+def _lambda_loss_in_torch(lists: LossLists, gains: Tensor, truncation: int) -> Tensor:
     w, y = _padded_scores_and_labels(lists)
     gain = lists.padded(gains.to(w.dtype), 0.0)
     present = y > -torch.inf
@@ -121,7 +133,7 @@ def _lambda_loss_in_torch(lists: FlatLists, gains: Tensor, truncation: int) -> T
     place = torch.argsort(by_score, dim=-1).to(w.dtype)
     discount = 1.0 / torch.log2(2.0 + place)
     counts = place < truncation
-    ideal = _ideal_dcg(gain, truncation)
+    ideal = _ideal_dcg_of_rows(gain, truncation)
     scale = torch.where(ideal > 0.0, 1.0 / ideal.clamp(min=torch.finfo(w.dtype).tiny), 0.0)
     value, gradient = w.new_zeros(len(w)), torch.zeros_like(w)
     for block in _blocks(w):
@@ -136,18 +148,18 @@ def _lambda_loss_in_torch(lists: FlatLists, gains: Tensor, truncation: int) -> T
     return with_gradient(lists.scores, value * scale, lists.unpadded(gradient * scale[:, None]), lists.offsets)
 
 
-def approx_ndcg(lists: FlatLists, gains: Tensor, truncation: int, temperature: float) -> Tensor:
+def approx_ndcg(lists: LossLists, gains: Tensor, truncation: int, temperature: float) -> Tensor:
     """1 - NDCG with places made smooth by a sigmoid of that temperature."""
     if lists.on_cpu:
         tiers = lists.tiers()
         return _run(
-            lists, pairs_cost(lists) * 4, kernels.approx_ndcg_lists, lists.numpy_scores(), gains.double().numpy(),
+            lists, pairs_cost(lists) * 4, loss_kernels.approx_ndcg_lists, lists.numpy_scores(), gains.double().numpy(),
             tiers.order, tiers.starts, tiers.list_tiers, truncation, 1.0 / temperature,
         )  # fmt: skip
     return _approx_ndcg_in_torch(lists, gains, truncation, temperature)
 
 
-def _approx_ndcg_in_torch(lists: FlatLists, gains: Tensor, truncation: int, temperature: float) -> Tensor:
+def _approx_ndcg_in_torch(lists: LossLists, gains: Tensor, truncation: int, temperature: float) -> Tensor:
     w, y = _padded_scores_and_labels(lists)
     gain = lists.padded(gains.to(w.dtype), 0.0)
     present = y > -torch.inf
@@ -160,7 +172,7 @@ def _approx_ndcg_in_torch(lists: FlatLists, gains: Tensor, truncation: int, temp
     truncated = present.sum(-1, keepdim=True) > truncation
     kept = torch.where(truncated, torch.sigmoid(min(truncation, w.shape[-1]) + 0.5 - place), 1.0)
     kept_slope = torch.where(truncated, -kept * (1.0 - kept), 0.0)
-    ideal = _ideal_dcg(gain, truncation)
+    ideal = _ideal_dcg_of_rows(gain, truncation)
     lowest = torch.where(present, y, torch.inf).amin(-1)
     usable = (ideal > 0.0) & (y.amax(-1) > lowest)
     scale = torch.where(usable, 1.0 / ideal.clamp(min=torch.finfo(w.dtype).tiny), 0.0)
@@ -175,10 +187,10 @@ def _approx_ndcg_in_torch(lists: FlatLists, gains: Tensor, truncation: int, temp
     return with_gradient(lists.scores, value, lists.unpadded(gradient), lists.offsets)
 
 
-def _padded_scores_and_labels(lists: FlatLists) -> tuple[Tensor, Tensor]:
-    """Padding has score 0 and label -inf; as the lower item of a pair it is told apart by its label."""
+def _padded_scores_and_labels(lists: LossLists) -> tuple[Tensor, Tensor]:
+    """Padding has score 0 and label -inf; the label identifies it as the lower item of a pair."""
     scores = lists.scores.detach()
-    return lists.padded(scores, 0.0), lists.padded(apart(lists.labels), -torch.inf)
+    return lists.padded(scores, 0.0), lists.padded(distinct_labels(lists.labels), -torch.inf)
 
 
 def _blocks(padded: Tensor) -> Iterator[slice]:
@@ -188,7 +200,7 @@ def _blocks(padded: Tensor) -> Iterator[slice]:
         yield slice(first, min(first + width, longest))
 
 
-def _ideal_dcg(gain: Tensor, truncation: int) -> Tensor:
+def _ideal_dcg_of_rows(gain: Tensor, truncation: int) -> Tensor:
     best = gain.sort(-1, descending=True).values
     place = torch.arange(gain.shape[-1], device=gain.device, dtype=gain.dtype)
     return torch.where(place < truncation, best / torch.log2(2.0 + place), 0.0).sum(-1)

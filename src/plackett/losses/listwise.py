@@ -1,4 +1,4 @@
-"""Losses that look at a whole list: likelihoods of tiers and orders, and cross-entropies."""
+"""Losses of complete lists: likelihoods of tiers and orders, and cross-entropies."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from plackett.arguments import check_finite, check_top
 from plackett.likelihood import vectorised
 from plackett.likelihood.approximations import efron_or_breslow
-from plackett.likelihood.partition import check_top
+from plackett.likelihood.tensors import distinct_labels, exact_labels
 from plackett.likelihood.tiers import TierWeighting, check_weighting
-from plackett.likelihood.torch_op import apart, as_numbers, in_single_precision, partition_log_likelihood, with_gradient
+from plackett.likelihood.torch_op import flat_log_likelihood, partition_log_likelihood, with_gradient
 from plackett.losses.closed_form import softmax_cross_entropy
-from plackett.losses.lists import FlatLists, check_finite, prepare, reduce_losses
+from plackett.losses.item_weights import weighted_lower_bound
+from plackett.losses.loss_lists import LossLists, flat_item_weights, make_loss_lists, reduce_losses, takes_lists
 
 _LARGEST_TABLE = 1 << 25  # numbers in the largest array of the exact top-k of ListNet
 
 Psi = float | Callable[[Tensor], Tensor]
 
 
-@in_single_precision
+@takes_lists
 def partition_loss(
     scores: Tensor,
     labels: Any,
@@ -50,7 +52,7 @@ def partition_loss(
     return reduce_losses(-value, weights, reduction)
 
 
-@in_single_precision
+@takes_lists
 def topk_loss(
     scores: Tensor,
     labels: Any,
@@ -65,28 +67,28 @@ def topk_loss(
 
     Ties: refused among the first `top` places, and between them and the rest.
     """
-    lists = prepare(scores, labels, offsets, where)
+    lists = make_loss_lists(scores, labels, offsets, where)
     cutoff = check_top(top)
     _refuse_ties(lists, cutoff)
-    value = partition_log_likelihood(lists.scores, lists.labels, offsets=lists.offsets, top=top)
+    value = flat_log_likelihood(lists.scores, lists.labels, lists.offsets, top=cutoff)
     return reduce_losses(-value, weights, reduction)
 
 
-def _refuse_ties(lists: FlatLists, cutoff: int) -> None:
-    y = lists.padded(apart(lists.labels), -math.inf)
+def _refuse_ties(lists: LossLists, cutoff: int) -> None:
+    y = lists.padded(distinct_labels(lists.labels), -math.inf)
     ranked = y.sort(-1, descending=True).values
     tied = (ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] > -math.inf)
     tied &= torch.arange(tied.shape[1], device=tied.device) < cutoff
     if bool(tied.any()):
         b = int(torch.nonzero(tied)[0, 0])
-        label = lists.labels[apart(lists.labels) == ranked[:, 1:][tied][0]][0].item()
+        label = lists.labels[distinct_labels(lists.labels) == ranked[:, 1:][tied][0]][0].item()
         raise ValueError(
             f"labels must not tie within the top places for topk_loss, got {label} more than once in list {b}: "
             "use partition_loss, which takes ties exactly"
         )
 
 
-@in_single_precision
+@takes_lists
 def lower_bound_loss(
     scores: Tensor,
     labels: Any,
@@ -94,18 +96,25 @@ def lower_bound_loss(
     where: Any = None,
     offsets: Any = None,
     weights: Any = None,
+    item_weights: Any = None,
     reduction: str = "mean",
 ) -> Tensor:
     """PL-LB (Hino et al. 2010): minus the log of n_m! prod exp(w_i) / sum over S_m and below, for each tier S_m.
 
     Ties: each item of a tier is drawn as if the others of the tier were still there. Never below `partition_loss`, and
     equal to it when all tiers but the last hold one item.
+
+    Args:
+        item_weights: in the shape of the scores; each multiplies the term of its item, w_i - log of the sum. With
+            inverse propensities of clicks the expectation over what was examined is the loss of full examination.
     """
-    lists = prepare(scores, labels, offsets, where)
-    return reduce_losses(-_lower_bound(lists), weights, reduction)
+    lists = make_loss_lists(scores, labels, offsets, where)
+    item = flat_item_weights(lists, item_weights, where)
+    value = _lower_bound(lists) if item is None else weighted_lower_bound(lists, item) + _log_factorials(lists)
+    return reduce_losses(-value, weights, reduction)
 
 
-def _log_factorials(lists: FlatLists) -> Tensor:
+def _log_factorials(lists: LossLists) -> Tensor:
     """sum over all tiers but the last of log n_m!, of each list, where there is no kernel."""
     if len(lists.labels) == 0:
         return lists.scores.new_zeros(lists.count)
@@ -114,7 +123,7 @@ def _log_factorials(lists: FlatLists) -> Tensor:
     return lists.scores.new_zeros(lists.count).index_add(0, tiers.list, terms)
 
 
-def _lower_bound(lists: FlatLists) -> Tensor:
+def _lower_bound(lists: LossLists) -> Tensor:
     """Breslow's log-likelihood of each list and log n_m! of its tiers."""
     if not lists.on_cpu:
         return _approximate(lists, "breslow", "unordered") + _log_factorials(lists)
@@ -124,19 +133,19 @@ def _lower_bound(lists: FlatLists) -> Tensor:
     return with_gradient(lists.scores, torch.from_numpy(value), torch.from_numpy(gradient), lists.offsets)
 
 
-def _approximate(lists: FlatLists, ties: str, bottom: str) -> Tensor:
+def _approximate(lists: LossLists, ties: str, bottom: str) -> Tensor:
     """Efron's or Breslow's log-likelihood of each list."""
     if lists.on_cpu:
         value, gradient, _ = efron_or_breslow(
             lists.numpy_scores(), lists.tiers(), efron=ties == "efron", bottom=bottom == "ordered"
         )
         return with_gradient(lists.scores, torch.from_numpy(value), torch.from_numpy(gradient), lists.offsets)
-    return vectorised.efron_or_breslow(
+    return vectorised.approximate_log_likelihood(
         lists.scores, lists.labels, lists.list_of(), lists.count, efron=ties == "efron", bottom=bottom == "ordered"
     )
 
 
-@in_single_precision
+@takes_lists
 def attrank_loss(
     scores: Tensor,
     labels: Any,
@@ -144,18 +153,24 @@ def attrank_loss(
     where: Any = None,
     offsets: Any = None,
     weights: Any = None,
+    item_weights: Any = None,
     reduction: str = "mean",
 ) -> Tensor:
     """AttRank (Ai et al. 2018): cross-entropy of softmax(scores) and the attention of the labels.
 
     The attention is exp(label) over the items with positive labels, normalised, and 0 for the others; a list without a
     positive label contributes 0. Ties: equal labels get equal attention.
+
+    Args:
+        item_weights: in the shape of the scores; each multiplies the term of its item.
     """
-    lists = prepare(scores, labels, offsets, where)
-    return reduce_losses(softmax_cross_entropy(lists, lists.labels, only_positive=True), weights, reduction)
+    lists = make_loss_lists(scores, labels, offsets, where)
+    item = flat_item_weights(lists, item_weights, where)
+    losses = softmax_cross_entropy(lists, lists.labels, only_positive=True, item_weights=item)
+    return reduce_losses(losses, weights, reduction)
 
 
-@in_single_precision
+@takes_lists
 def listnet_loss(
     scores: Tensor,
     labels: Any,
@@ -163,6 +178,7 @@ def listnet_loss(
     where: Any = None,
     offsets: Any = None,
     weights: Any = None,
+    item_weights: Any = None,
     reduction: str = "mean",
     top: int = 1,
     samples: int | None = None,
@@ -174,15 +190,21 @@ def listnet_loss(
     Ties: labels are scores of a Plackett-Luce model; equal labels are equally likely to come first.
 
     Args:
-        top: 1 is the softmax cross-entropy. More places are summed over all ordered choices, which takes
-            longest^top numbers a list, or
-        samples: estimated without bias from so many choices drawn from the labels (Luo et al. 2015).
+        top: 1 is the softmax cross-entropy. More places are summed over all ordered choices, with
+            longest^top numbers per list, unless `samples` is given.
+        samples: estimate the sum without bias from this many choices drawn from the labels (Luo et al. 2015).
         psi: the labels are multiplied by this number, or mapped by this function.
+        item_weights: in the shape of the scores; each multiplies the term of its item. Only with top=1 and without
+            samples: a choice of several items is not a sum over them.
         generator: for samples.
     """
-    lists = prepare(scores, labels, offsets, where)
+    lists = make_loss_lists(scores, labels, offsets, where)
+    item = flat_item_weights(lists, item_weights, where)
+    if item is not None and (check_top(top) != 1 or samples is not None):
+        raise ValueError(f"item_weights must be None with top above 1 or samples, got them with top={top!r}")
     if check_top(top) == 1 and samples is None:
-        losses = softmax_cross_entropy(lists, lists.labels if psi == 1.0 else mapped_labels(lists, psi))
+        mapped = lists.labels if psi == 1.0 else mapped_labels(lists, psi)
+        losses = softmax_cross_entropy(lists, mapped, item_weights=item)
     elif samples is None:
         losses = _exact_listnet(lists, mapped_labels(lists, psi), top)
     else:
@@ -190,7 +212,7 @@ def listnet_loss(
     return reduce_losses(losses, weights, reduction)
 
 
-def _exact_listnet(lists: FlatLists, labels: Tensor, top: int) -> Tensor:
+def _exact_listnet(lists: LossLists, labels: Tensor, top: int) -> Tensor:
     longest = int(max(lists.offsets[1:] - lists.offsets[:-1], default=0))
     check_finite("scores", lists.scores)
     check_finite("labels", labels)
@@ -202,7 +224,7 @@ def _exact_listnet(lists: FlatLists, labels: Tensor, top: int) -> Tensor:
     return _expected_surprise(*padded_for_choices(lists, labels), top)
 
 
-def padded_for_choices(lists: FlatLists, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def padded_for_choices(lists: LossLists, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Scores, labels and which of them are items, (lists, longest)."""
     w = lists.padded(lists.scores, 0.0)
     return w, lists.padded(labels.to(w.dtype), 0.0), lists.padded(torch.ones_like(lists.scores), 0.0) > 0
@@ -223,15 +245,15 @@ def _expected_surprise(w: Tensor, y: Tensor, left: Tensor, places: int) -> Tenso
 
 
 def masked_log_softmax(x: Tensor, mask: Tensor) -> Tensor:
-    """Over the marked entries; what stands elsewhere is finite and has no gradient. All unmarked: zeros."""
+    """Log-softmax over the marked entries; the others are finite without a gradient. Zeros if none is marked."""
     x = x.expand(torch.broadcast_shapes(x.shape, mask.shape))
     nothing = ~mask.any(-1, keepdim=True)
     safe = torch.where(mask | nothing, x, -math.inf)
     return torch.where(mask, x - torch.logsumexp(safe, -1, keepdim=True), 0.0)
 
 
-def mapped_labels(lists: FlatLists, psi: Psi) -> Tensor:
-    labels = as_numbers(lists.labels)
+def mapped_labels(lists: LossLists, psi: Psi) -> Tensor:
+    labels = exact_labels(lists.labels)
     mapped = psi(labels) if callable(psi) else labels * psi
     if mapped.shape != labels.shape:
         raise ValueError(f"psi must keep the shape of the labels, {tuple(labels.shape)}, got {tuple(mapped.shape)}")
@@ -251,23 +273,23 @@ def _check_samples(samples: Any) -> int:
 
 
 def _sampled_orders(
-    lists: FlatLists, psi: Psi, samples: int, top: int | None, generator: torch.Generator | None
+    lists: LossLists, psi: Psi, samples: int, top: int | None, generator: torch.Generator | None
 ) -> Tensor:
     """The mean over orders drawn from the Plackett-Luce distribution of the labels of minus their log-likelihood."""
-    total = lists.scores.new_zeros(lists.count)
+    total, cutoff = lists.scores.new_zeros(lists.count), check_top(top)
     for keys in drawn_orders(lists, psi, samples, generator):
-        total = total - partition_log_likelihood(lists.scores, keys, offsets=lists.offsets, top=top)
+        total = total - flat_log_likelihood(lists.scores, keys, lists.offsets, top=cutoff)
     return total / samples
 
 
-def drawn_orders(lists: FlatLists, psi: Psi, samples: int, generator: torch.Generator | None) -> Iterator[Tensor]:
+def drawn_orders(lists: LossLists, psi: Psi, samples: int, generator: torch.Generator | None) -> Iterator[Tensor]:
     """Labels without ties whose order is drawn from the Plackett-Luce distribution of the labels."""
     mapped = mapped_labels(lists, psi)
     for _ in range(_check_samples(samples)):
         yield mapped - torch.log(-torch.log(_uniform(mapped, generator)))
 
 
-@in_single_precision
+@takes_lists
 def listpl_loss(
     scores: Tensor,
     labels: Any,
@@ -281,23 +303,23 @@ def listpl_loss(
     top: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """ListPL: minus the log-likelihood of an order drawn anew at every call from the distribution of the labels.
+    """ListPL: minus the log-likelihood of an order that each call draws from the distribution of the labels.
 
     Its mean over calls is the full cross-entropy of the two Plackett-Luce distributions.
     Ties: equal labels are equally likely to come first, and lower labels can come before higher ones.
 
     Args:
         psi: the labels are multiplied by this number, or mapped by this function, before orders are drawn.
-        samples: the mean over so many orders.
+        samples: number of orders to average over.
     """
-    lists = prepare(scores, labels, offsets, where)
+    lists = make_loss_lists(scores, labels, offsets, where)
     return reduce_losses(_sampled_orders(lists, psi, samples, top, generator), weights, reduction)
 
 
 BOTTOM = {"random": "ordered", "stable": "ordered", "efron": "unordered", "breslow": "unordered"}
 
 
-@in_single_precision
+@takes_lists
 def listmle_loss(
     scores: Tensor,
     labels: Any,
@@ -315,7 +337,7 @@ def listmle_loss(
     """ListMLE (Xia et al. 2008): minus the log-likelihood of one order that sorts the labels.
 
     Args:
-        ties: "random" breaks ties anew at every call, "stable" by the order of the rows, "efron" and "breslow"
+        ties: "random" breaks ties at random in every call, "stable" by the order of the rows, "efron" and "breslow"
             approximate the sum over all orders, "exact" is `partition_loss`.
         bottom: whether the last tier is "ordered" too, or "unordered". None: ordered when ties are broken, else
             unordered.
@@ -334,19 +356,19 @@ def listmle_loss(
         raise ValueError(f'position_weights need ties="random" or "stable", got ties={ties!r}')
     if top is not None and ties in ("efron", "breslow"):
         raise ValueError(f"top must be None with ties={ties!r}, got {top!r}")
-    lists = prepare(scores, labels, offsets, where)
+    lists = make_loss_lists(scores, labels, offsets, where)
     if ties == "exact":
-        value = partition_log_likelihood(lists.scores, lists.labels, offsets=lists.offsets, top=top)
+        value = flat_log_likelihood(lists.scores, lists.labels, lists.offsets, top=check_top(top))
     elif ties in ("efron", "breslow"):
         value = _approximate(lists, ties, bottom or BOTTOM[ties])
     else:
         keys = broken_ties(lists, ties, bottom or BOTTOM[ties], generator)
         weighting = None if position_weights is None else position_weighting(lists, position_weights)
-        value = partition_log_likelihood(lists.scores, keys, offsets=lists.offsets, top=top, weighting=weighting)
+        value = flat_log_likelihood(lists.scores, keys, lists.offsets, top=check_top(top), weighting=weighting)
     return reduce_losses(-value, weights, reduction)
 
 
-def broken_ties(lists: FlatLists, ties: str, bottom: str, generator: torch.Generator | None) -> Tensor:
+def broken_ties(lists: LossLists, ties: str, bottom: str, generator: torch.Generator | None) -> Tensor:
     """Labels without ties: the rank of each label among all, plus a fraction that decides within a tie."""
     if len(lists.labels) == 0:
         return lists.labels
@@ -363,7 +385,7 @@ def broken_ties(lists: FlatLists, ties: str, bottom: str, generator: torch.Gener
     return rank + fraction
 
 
-def position_weighting(lists: FlatLists, position_weights: Any) -> TierWeighting:
+def position_weighting(lists: LossLists, position_weights: Any) -> TierWeighting:
     table = torch.as_tensor(position_weights).double()
     longest = int(max(lists.offsets[1:] - lists.offsets[:-1], default=0))
     if table.dim() != 1 or len(table) < longest:

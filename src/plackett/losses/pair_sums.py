@@ -1,4 +1,4 @@
-"""Sums of the logistic and the hinge loss over all pairs of two sets of scores, without looking at the pairs.
+"""Sums of the logistic and the hinge loss over all pairs of two sets of scores, without visiting the pairs.
 
 For uppers y and lowers x, with f the logistic loss log(1 + exp(x - y)) or the hinge loss max(0, 1 + x - y):
 
@@ -34,12 +34,12 @@ from plackett.likelihood.elementary import fast_exp, fast_log1p_of_unit
 LOGISTIC, HINGE = 0, 1
 
 TERMS = 13
-_NEAR = 4  # cells so far apart are looked up
+_NEAR = 4  # cells at most this far apart use the tables
 _EXPONENTIALS = 10  # exp(-4)^10 is 4e-18
 # In units of one pair of the logistic loss taken by itself (5.5 ns), measured.
 _COST_OF_ITEM = 5
 _COST_OF_CELL = 200
-_SMALLEST_SORTED = 100  # below, the hinge loss is cheaper pair by pair
+_SMALLEST_SORTED = 100  # below this size the hinge loss is cheaper pair by pair
 _SHORT = 16
 
 
@@ -83,7 +83,7 @@ def _logistic_row(w, lower, lower_gradient):
 
 @inner_sum
 def _hinge_row(w, lower, lower_gradient):
-    """sum_j max(0, 1 + lower_j - w), likewise. At the corner the slope is 0."""
+    """As `_logistic_row`, of max(0, 1 + lower_j - w). At the corner the slope is 0."""
     value = 0.0
     pull = 0.0
     for j in range(lower.size):
@@ -111,7 +111,7 @@ def pair_by_pair(kind, upper, lower, upper_slopes, lower_slopes):
 
 @inner
 def sort_ascending(values, other):
-    """Merge sort, in place; `other` is room for as many."""
+    """Merge sort in place; `other` is a buffer of the same size."""
     size = values.size
     for first in range(0, size, _SHORT):
         for i in range(first + 1, min(first + _SHORT, size)):
@@ -214,7 +214,7 @@ def _add_polynomials(scores, cells, count, coefficients, sign, slopes):
 
 @inner
 def _add_near(lower, upper, cells, count, table, lower_slope, upper_slope):
-    """What cells at most four apart do to each other: the value, and the coefficients of the slopes."""
+    """The pairs of cells at most four apart: the value, and the coefficients of the slopes."""
     total = 0.0
     for c in range(count):
         if lower[c, 0] == 0.0:
@@ -238,7 +238,7 @@ def _add_near(lower, upper, cells, count, table, lower_slope, upper_slope):
 
 @inner
 def _add_far(sources, targets, cells, count, table, upwards, saturated, coefficients):
-    """What sources more than four cells away do to targets: the value, and the coefficients of the slopes.
+    """The pairs of targets and sources more than four cells away: the value, and the coefficients of the slopes.
 
     `upwards`: sources lie below their targets, otherwise above. `saturated`: x - y is large and the slope nearly 1,
     otherwise nearly 0. A running sum over the cells, brought along from cell to cell, holds for each k
@@ -315,11 +315,11 @@ def _logistic_by_cells(upper, lower, cells, count, table, upper_slopes, lower_sl
 
 @inner
 def _search(score, margin, ordered, low, high):
-    """How many of the ascending `ordered` have margin + (score - theirs) > 0; at least low, at most high."""
+    """The number of scores s in the ascending `ordered` with margin + (score - s) > 0; at least low, at most high."""
     rest = high - low
     while rest > 0:
         half = (rest + 1) // 2
-        # No branch on the comparison, which the processor would guess wrong every other time.
+        # No branch on the comparison: the processor would mispredict every other one.
         low += half * (margin + (score - ordered[low + half - 1]) > 0.0)
         rest -= half
     return low
@@ -350,7 +350,7 @@ def _make_index(ordered, starts):
 
 @inner
 def _count_below(score, margin, ordered, starts, scale):
-    """How many of `ordered` have margin + (score - theirs) > 0, by a search within their bucket and the next ones."""
+    """The number of scores s in `ordered` with margin + (score - s) > 0, by a search in their and adjacent buckets."""
     buckets = starts.size - 1
     bucket = _bucket(score + margin - ordered[0], scale, buckets)
     low, high = starts[max(bucket - 1, 0)], starts[min(bucket + 2, buckets)]

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plackett.likelihood.partition import check_top
-from plackett.likelihood.torch_op import as_numbers, in_single_precision
+from plackett.arguments import check_top
+from plackett.likelihood.tensors import exact_labels
 from plackett.losses import pair_sums
 from plackett.losses.closed_form import approx_ndcg, lambda_loss, pair_loss
-from plackett.losses.lists import FlatLists, prepare, reduce_losses
+from plackett.losses.loss_lists import LossLists, make_loss_lists, reduce_losses, takes_lists
 
 Gain = str | Callable[[Tensor], Tensor]
 
 
-@in_single_precision
+@takes_lists
 def ranknet_loss(
     scores: Tensor,
     labels: Any,
@@ -32,10 +32,12 @@ def ranknet_loss(
     Ties: pairs with equal labels do not count. On the CPU the sum is computed without looking at the pairs, exactly
     (`plackett.losses.pair_sums`): time grows with items * log(tiers). On other devices it grows with the pairs.
     """
-    return reduce_losses(pair_loss(prepare(scores, labels, offsets, where), pair_sums.LOGISTIC), weights, reduction)
+    return reduce_losses(
+        pair_loss(make_loss_lists(scores, labels, offsets, where), pair_sums.LOGISTIC), weights, reduction
+    )
 
 
-@in_single_precision
+@takes_lists
 def ranksvm_loss(
     scores: Tensor,
     labels: Any,
@@ -49,10 +51,12 @@ def ranksvm_loss(
 
     Ties: pairs with equal labels do not count. Time as for `ranknet_loss`.
     """
-    return reduce_losses(pair_loss(prepare(scores, labels, offsets, where), pair_sums.HINGE), weights, reduction)
+    return reduce_losses(
+        pair_loss(make_loss_lists(scores, labels, offsets, where), pair_sums.HINGE), weights, reduction
+    )
 
 
-@in_single_precision
+@takes_lists
 def lambdarank_loss(
     scores: Tensor,
     labels: Any,
@@ -76,12 +80,12 @@ def lambdarank_loss(
             the change of NDCG@k, in which places beyond k have a discount of 0.
         gain: "exp2" (2^label - 1), "linear" (the label), or a function of the labels.
     """
-    lists = prepare(scores, labels, offsets, where)
-    losses = lambda_loss(lists, gains_of(lists, gain), check_top(truncation))
+    lists = make_loss_lists(scores, labels, offsets, where)
+    losses = lambda_loss(lists, label_gains(lists, gain), check_top(truncation))
     return reduce_losses(losses, weights, reduction)
 
 
-@in_single_precision
+@takes_lists
 def approx_ndcg_loss(
     scores: Tensor,
     labels: Any,
@@ -104,13 +108,13 @@ def approx_ndcg_loss(
     """
     if not isinstance(temperature, int | float) or not temperature > 0.0:
         raise ValueError(f"temperature must be above 0, got {temperature!r}")
-    lists = prepare(scores, labels, offsets, where)
-    losses = approx_ndcg(lists, gains_of(lists, gain), check_top(truncation), float(temperature))
+    lists = make_loss_lists(scores, labels, offsets, where)
+    losses = approx_ndcg(lists, label_gains(lists, gain), check_top(truncation), float(temperature))
     return reduce_losses(losses, weights, reduction)
 
 
-def gains_of(lists: FlatLists, gain: Gain) -> Tensor:
-    labels = as_numbers(lists.labels)
+def label_gains(lists: LossLists, gain: Gain) -> Tensor:
+    labels = exact_labels(lists.labels)
     if callable(gain):
         gains = gain(labels)
     elif gain == "exp2":

@@ -1,7 +1,7 @@
-"""Is one system better than another? Paired tests of values per list, and intervals of their means.
+"""Paired tests of two systems by their values per list, and intervals of the means.
 
-Values are those of a metric with reduction="none": one per list, in the same order for all systems. Lists where either
-value is NaN (a metric that skips them) are left out and counted.
+Values are those of a metric with reduction="none": one per list, in the same order for all systems. Skipped and
+counted: lists where either value is NaN.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from plackett.arguments import check_fraction
-from plackett.likelihood.partition import as_floats
-from plackett.metrics.lists import FloatArray, check_choice, to_numpy
+from plackett.arguments import as_floats, check_choice, check_fraction, to_numpy
+from plackett.metrics.metric_lists import FloatArray
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,8 +32,8 @@ class Comparison:
     difference      mean of the first less mean of the second
     interval        bootstrap interval of the difference
     t_test          p value of the paired two-tailed t-test, corrected if there were several comparisons
-    wilcoxon        p value of the two-tailed Wilcoxon signed-rank test, likewise
-    lists, dropped  how many lists were compared, and left out for lack of a value
+    wilcoxon        p value of the two-tailed Wilcoxon signed-rank test, corrected in the same way
+    lists, dropped  number of lists compared, and skipped because a value was missing
     """
 
     first: str
@@ -70,7 +69,7 @@ def _as_text(pairs: tuple[Comparison, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class Comparisons:
+class PairedComparisons:
     """Several pairs of systems; p values are corrected for their number. Printing shows a table, in rich too."""
 
     pairs: tuple[Comparison, ...]
@@ -117,11 +116,11 @@ def confidence_interval(
     resamples: int = 10_000,
     random_state: int | np.random.Generator | None = 0,
 ) -> tuple[float, float]:
-    """Bootstrap interval of the mean of the values, NaN left out; (NaN, NaN) of no values.
+    """Bootstrap interval of the mean of the values; NaN is skipped, and no values give (NaN, NaN).
 
     Args:
         method: "percentile", or "bca" for bias-corrected and accelerated (Efron 1987).
-        random_state: the same seed by default, so that the same values have the same interval.
+        random_state: a fixed seed by default, so that equal values give equal intervals.
 
     >>> low, high = confidence_interval([0.2, 0.4, 0.6, 0.8])
     >>> 0.2 <= low < 0.5 < high <= 0.8
@@ -151,7 +150,7 @@ def confidence_interval(
 
 
 def _accelerated(x: FloatArray, means: FloatArray, tails: FloatArray) -> FloatArray:
-    """The quantiles that BCa takes in place of the tails."""
+    """The quantiles that BCa uses in place of the tails."""
     from scipy.special import ndtr, ndtri
 
     deviations = x - x.mean()
@@ -178,7 +177,7 @@ def _t_test(differences: FloatArray) -> float:
 
 
 def _wilcoxon(differences: FloatArray) -> float:
-    """Two-tailed p value of the signed-rank test, zeros left out; of nothing else, 1."""
+    """Two-tailed p value of the signed-rank test without zeros; 1 if all are zero."""
     from scipy.stats import wilcoxon
 
     nonzero = differences[differences != 0.0]
@@ -186,7 +185,7 @@ def _wilcoxon(differences: FloatArray) -> float:
 
 
 def correct(p_values: Any, correction: str = "holm") -> FloatArray:
-    """p values of several comparisons, raised so that they can be read as if there were one.
+    """p values of several comparisons, adjusted so that each can be read as if it were the only one.
 
     "holm" and "bonferroni" bound the chance of any false discovery, "benjamini-hochberg" the share of false ones.
 
@@ -218,7 +217,7 @@ def compare(
     method: str = "percentile",
     resamples: int = 10_000,
     random_state: int | np.random.Generator | None = 0,
-) -> Comparisons: ...
+) -> PairedComparisons: ...
 
 
 @overload
@@ -245,14 +244,14 @@ def compare(
     method: str = "percentile",
     resamples: int = 10_000,
     random_state: int | np.random.Generator | None = 0,
-) -> Comparison | Comparisons:
+) -> Comparison | PairedComparisons:
     """Paired comparison of the values per list of two systems, or of the systems of a dict.
 
     Args:
         a, b: values of two systems; or `a` a dict of values by name, and no b.
         baseline: in a dict, the system to compare all others with; without it, all pairs are compared.
         correction: for several comparisons: "holm", "bonferroni", "benjamini-hochberg" or "none".
-        confidence, method, resamples, random_state: of the interval, see `confidence_interval`.
+        confidence, method, resamples, random_state: see `confidence_interval`.
 
     >>> result = compare([0.5, 0.7, 0.9, 0.8], [0.4, 0.7, 0.6, 0.7])
     >>> round(result.difference, 3), round(result.t_test, 3)
@@ -296,7 +295,7 @@ def compare(
         return plain[0]
     t_tests = correct([pair.t_test for pair in plain], correction)
     wilcoxons = correct([pair.wilcoxon for pair in plain], correction)
-    return Comparisons(
+    return PairedComparisons(
         tuple(
             replace(pair, t_test=float(t), wilcoxon=float(w))
             for pair, t, w in zip(plain, t_tests, wilcoxons, strict=True)

@@ -3,15 +3,15 @@
 Scores come as
 
     dense         2-D array of floats, (rows, labels)
-    sparse        CSR of the same shape: stored entries are scored, the others are not predicted at all
+    sparse        CSR of the same shape: only stored entries are predicted
     top columns   2-D array of integers, (rows, at least k): columns, best first; -1 = no more
 
 Equal scores: the lower column comes first. Labels come as a matrix Y of that shape, CSR or anything a CSR can be made
 of, where positive entries are the labels of a row (a stored zero is none), or as a pair (indices, offsets): row b has
 the labels indices[offsets[b]:offsets[b+1]].
 
-`empty` is what a row without labels counts as: 0 as in napkinXC, 1, or "skip". reduction: "mean", or "none" for one
-value per row. Nothing makes a dense copy of sparse input or sorts whole rows.
+`empty` is the value of a row without labels: 0 as in napkinXC, 1, or "skip". reduction: "mean", or "none" for one
+value per row. Sparse input is never copied into a dense array, and rows are never sorted completely.
 """
 
 from dataclasses import dataclass
@@ -21,17 +21,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 
-from plackett.arguments import as_array, as_csr, as_numbers
-from plackett.lists import IntArray, check_offsets, whole_numbers
-from plackett.metrics.lists import (
-    REDUCTIONS,
-    FloatArray,
-    check_choice,
-    check_k,
-    reduce_values,
-    to_numpy,
-)
-from plackett.metrics.multilabel_kernels import score_rows, top_columns
+from plackett.arguments import as_array, as_csr, as_numbers, check_choice, to_numpy, whole_numbers
+from plackett.lists import IntArray, check_offsets
+from plackett.metrics.metric_lists import REDUCTIONS, FloatArray, check_k, reduce_values
+from plackett.metrics.multilabel_kernels import rank_columns, score_rows
 from plackett.metrics.ranking import discounts_of
 from plackett.threads import run_over_ranges
 
@@ -44,9 +37,9 @@ PROPENSITY_PRESETS: dict[str, tuple[float, float]] = {
     "Amazon-670K": (0.6, 2.6),
     "Amazon-3M": (0.6, 2.6),
 }
-"""(A, B) of Jain et al. (2016) by data set, as the extreme classification repository has them."""
+"""(A, B) of Jain et al. (2016) by data set, as in the extreme classification repository."""
 
-# A file may declare any number of labels: an array of them must not take far more memory than those there are.
+# A file may declare any number of labels: an array of them must not take far more memory than the data.
 _MOST_LABELS = 1 << 24
 _LABELS_PER_ENTRY = 50
 
@@ -55,8 +48,8 @@ _COST_PER_ROW = 200
 
 
 @dataclass(frozen=True)
-class _Labels:
-    """The labels of each row. There are `count` labels, or more where Y does not say how many (`is_open`)."""
+class _LabelLists:
+    """The labels of each row. There are `count` labels, or more if Y does not say how many (`is_open`)."""
 
     indices: IntArray
     offsets: IntArray
@@ -68,11 +61,11 @@ class _Labels:
         return np.diff(self.offsets)
 
     def admits(self, count: int) -> bool:
-        """Whether there can be so many labels."""
+        """Whether there can be `count` labels."""
         return count == self.count or (self.is_open and count > self.count)
 
 
-def _labels_of(Y: Any, name: str = "Y") -> _Labels:
+def _label_lists(Y: Any, name: str = "Y") -> _LabelLists:
     if isinstance(Y, tuple):
         if len(Y) != 2:
             raise ValueError(f"{name} must be a matrix or a pair (indices, offsets), got {len(Y)} values")
@@ -80,7 +73,7 @@ def _labels_of(Y: Any, name: str = "Y") -> _Labels:
         if indices.size and indices.min() < 0:
             raise ValueError(f"indices of {name} must be at least 0, got {indices.min()}")
         offsets = check_offsets(to_numpy(Y[1]), len(indices), f"offsets of {name}")
-        return _Labels(indices, offsets, int(indices.max(initial=-1)) + 1, is_open=True)
+        return _LabelLists(indices, offsets, int(indices.max(initial=-1)) + 1, is_open=True)
     matrix = to_numpy(Y)
     if not issparse(matrix):
         matrix = as_array(name, matrix)
@@ -95,10 +88,10 @@ def _labels_of(Y: Any, name: str = "Y") -> _Labels:
             raise ValueError(f"{name} must hold grades of at least 0, got {csr.data.min()}")
         csr = csr.copy()
         csr.eliminate_zeros()
-    return _Labels(csr.indices.astype(np.int64), csr.indptr.astype(np.int64), csr.shape[1])
+    return _LabelLists(csr.indices.astype(np.int64), csr.indptr.astype(np.int64), csr.shape[1])
 
 
-def _top_of(scores: Any, labels: _Labels, k: int) -> IntArray:
+def _top_of(scores: Any, labels: _LabelLists, k: int) -> IntArray:
     """The columns in the first k places of each row."""
     rows = len(labels.offsets) - 1
     scores = to_numpy(scores)
@@ -126,7 +119,7 @@ def _top_of(scores: Any, labels: _Labels, k: int) -> IntArray:
     top = np.empty((rows, k), np.int64)
 
     def call(first: int, last: int) -> int:
-        return int(top_columns(first, last, data, columns, offsets, top))
+        return int(rank_columns(first, last, data, columns, offsets, top))
 
     bad = max(run_over_ranges(call, offsets * _COST_PER_ENTRY + np.arange(rows + 1) * _COST_PER_ROW), default=-1)
     if bad >= 0:
@@ -136,8 +129,8 @@ def _top_of(scores: Any, labels: _Labels, k: int) -> IntArray:
 
 
 @dataclass(frozen=True)
-class _Outcome:
-    """Of each row: what was achieved, the best possible, how many labels it has. Of each of these: was it found."""
+class _Gains:
+    """The gain of each row, the best possible one, its number of labels, and whether each label was found."""
 
     achieved: FloatArray
     best: FloatArray
@@ -153,7 +146,7 @@ _UNIT = np.empty(0)
 """Weights of labels that all weigh 1."""
 
 
-def _score(scores: Any, labels: _Labels, weights: FloatArray, discounts: FloatArray) -> _Outcome:
+def _score(scores: Any, labels: _LabelLists, weights: FloatArray, discounts: FloatArray) -> _Gains:
     top = _top_of(scores, labels, len(discounts))
     count = labels.count
     if labels.is_open:  # columns may be named that no row has
@@ -174,7 +167,7 @@ def _score(scores: Any, labels: _Labels, weights: FloatArray, discounts: FloatAr
         raise ValueError(
             f"scores must name columns of Y, each at most once in a row, got {top[bad].tolist()} in row {bad}"
         )
-    return _Outcome(achieved, best, labels.sizes, found)
+    return _Gains(achieved, best, labels.sizes, found)
 
 
 def _places(k: Any) -> int:
@@ -192,7 +185,7 @@ def multilabel_precision(
     >>> multilabel_precision(np.array([[2, 0], [1, 2]]), np.array([[1, 0, 1], [0, 1, 0]]), k=2)
     0.75
     """
-    places, labels = _places(k), _labels_of(Y)
+    places, labels = _places(k), _label_lists(Y)
     outcome = _score(scores, labels, _UNIT, np.ones(places))
     return reduce_values(outcome.achieved / places, outcome.defined, empty, None, reduction)
 
@@ -201,19 +194,19 @@ def multilabel_recall(
     scores: Any, Y: Any, *, k: int = 5, empty: Any = 0, reduction: str = "mean"
 ) -> float | FloatArray:
     """Labels of the row among its first k places, over all labels of the row."""
-    places, labels = _places(k), _labels_of(Y)
+    places, labels = _places(k), _label_lists(Y)
     outcome = _score(scores, labels, _UNIT, np.ones(places))
     return reduce_values(outcome.achieved / np.maximum(outcome.sizes, 1), outcome.defined, empty, None, reduction)
 
 
 def multilabel_ndcg(scores: Any, Y: Any, *, k: int = 5, empty: Any = 0, reduction: str = "mean") -> float | FloatArray:
     """nDCG@k: sum of 1 / log2(1 + place) over the row's labels in the first k places, over the best possible."""
-    places, labels = _places(k), _labels_of(Y)
+    places, labels = _places(k), _label_lists(Y)
     outcome = _score(scores, labels, _UNIT, discounts_of(places))
     return reduce_values(_ratio(outcome), outcome.defined, empty, None, reduction)
 
 
-def _ratio(outcome: _Outcome) -> FloatArray:
+def _ratio(outcome: _Gains) -> FloatArray:
     return outcome.achieved / np.where(outcome.defined, outcome.best, 1.0)
 
 
@@ -222,7 +215,7 @@ def _propensity_scored(
 ) -> float | FloatArray:
     check_choice("normalisation", normalisation, ("sums", "rows"))
     check_choice("reduction", reduction, REDUCTIONS)
-    places, labels = _places(k), _labels_of(Y)
+    places, labels = _places(k), _label_lists(Y)
     weights = np.ascontiguousarray(as_numbers("inverse_propensity", to_numpy(inverse)))
     if weights.ndim != 1 or not labels.admits(len(weights)):
         raise ValueError(
@@ -259,10 +252,10 @@ def propensity_scored_precision(
 
     Args:
         inverse_propensity: one number per label, see `inverse_propensity`.
-        normalisation: "sums" for the sum over rows of what was achieved over that of the best possible, as published
-            tables have it; "rows" for the mean over rows of the ratio. Rows without labels add nothing to sums.
-        reduction: "none" gives a value per row. Of "sums", which has none, those of its linearisation: their mean is
-            the ratio and their spread that of the ratio (the delta method), as intervals and paired tests need them.
+        normalisation: "sums" for the sum of gains over rows divided by the sum of best possible gains, as in published
+            tables; "rows" for the mean over rows of the ratio. Rows without labels add nothing to sums.
+        reduction: "none" gives one value per row. "sums" has none; its linearisation is returned instead, whose mean
+            is the ratio and whose spread is that of the ratio (the delta method), for intervals and paired tests.
 
     >>> propensity_scored_precision(np.array([[2], [0]]), np.array([[1, 0, 1], [0, 1, 0]]), [1.0, 3.0, 5.0], k=1)
     0.625
@@ -285,11 +278,11 @@ def propensity_scored_ndcg(
 
 
 def coverage(scores: Any, Y: Any, *, k: int = 5) -> float:
-    """The share of the labels that occur in Y that are found in the first k places of at least one row that has them.
+    """The share of the labels in Y that are found in the first k places of at least one row that has them.
 
     NaN if Y has no labels.
     """
-    places, labels = _places(k), _labels_of(Y)
+    places, labels = _places(k), _label_lists(Y)
     outcome = _score(scores, labels, _UNIT, np.ones(places))
     occurring = len(np.unique(labels.indices))
     return len(np.unique(labels.indices[outcome.found])) / occurring if occurring else float("nan")
@@ -319,10 +312,10 @@ def inverse_propensity(
         raise ValueError(f"at most one of preset and a, b may be given, got preset={preset!r} and a={a}, b={b}")
     if not (a >= 0.0 and b >= 0.0):
         raise ValueError(f"a and b must be at least 0, got a={a} and b={b}")
-    labels = _labels_of(Y)
+    labels = _label_lists(Y)
     rows = len(labels.offsets) - 1
     if rows < 3:
-        raise ValueError(f"Y must have at least 3 rows, of fewer the model makes no propensities, got {rows}")
+        raise ValueError(f"Y must have at least 3 rows, because the model is undefined for fewer, got {rows}")
     if labels.count > max(_MOST_LABELS, _LABELS_PER_ENTRY * len(labels.indices)):
         raise ValueError(
             f"Y has {labels.count:,} columns and {len(labels.indices):,} labels in them: too many columns for an array "

@@ -1,20 +1,22 @@
-"""Metrics of rows of many labels in compiled code: the best columns of each row, and what they achieve."""
+"""Metrics of rows of many labels in compiled code: the best columns of each row, and their gain."""
 
 import math
 
 import numpy as np
 
 from plackett.compilation import inner, kernel
-from plackett.metrics.kernels import longest_of, room_to_rank, top_places
+from plackett.likelihood.kernel_parts import longest_list
+from plackett.metrics.ranking_kernels import room_to_rank, top_places
 
 
 @kernel
-def top_columns(first, last, data, columns, offsets, top):
-    """top[b] = the columns of the largest entries of row b, best first, then -1; the position of a bad entry, or -1.
+def rank_columns(first, last, data, columns, offsets, top):
+    """top[b] = the columns of the largest entries of row b, best first, then -1.
 
-    Without `columns` the rows are dense. Equal entries stand in the order stored.
+    Without `columns` the rows are dense. Equal entries keep the order in which they are stored. Returns the position of
+    an entry that is not finite, or -1.
     """
-    order, keys, spare_keys, spare_order = room_to_rank(longest_of(offsets, first, last))
+    order, keys, spare_keys, spare_order = room_to_rank(longest_list(offsets, first, last))
     for b in range(first, last):
         begin, end = offsets[b], offsets[b + 1]
         for i in range(begin, end):
@@ -38,7 +40,7 @@ def _is_in(value, values):
 
 @inner
 def _position(value, values):
-    """Of a value among others, or -1."""
+    """The position of a value, or -1."""
     position = -1
     for i in range(values.size):
         position = i if values[i] == value else position
@@ -47,16 +49,16 @@ def _position(value, values):
 
 @kernel
 def score_rows(first, last, top, labels, offsets, count, weights, discounts, achieved, best, found):
-    """What the columns in `top` achieve in each row, the best that any could, and which of its labels were found.
+    """The gain of the columns in `top` for each row, the best possible gain, and which of its labels were found.
 
-    count      of labels; no array is as long, for a file may declare any number
-    weights    of the labels, or none: each weighs 1
+    count      number of labels; no array is that long, because a file may declare any number
+    weights    one per label; empty: all 1
     achieved   sum over the places of discount x weight of the label there, if the row has it
     best       the same for the row's labels in descending order of weight
     found      marks entries of `labels`
-    Returns a row whose `top` has a column twice or one that does not exist, or -1.
+    Returns a row whose `top` repeats a column or names one that does not exist, or -1.
     """
-    longest = longest_of(offsets, first, last)
+    longest = longest_list(offsets, first, last)
     order, keys, spare_keys, spare_order = room_to_rank(longest)
     own_weights = np.ones(longest)
     places = discounts.size

@@ -5,9 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from plackett.arguments import check_choice
 from plackett.likelihood.partition import partition_log_likelihood
 from plackett.likelihood.tiers import make_tiers
-from plackett.metrics.kernels import (
+from plackett.lists import takes_mask
+from plackett.metrics.metric_lists import TIES, FloatArray, MetricLists, check_k, make_metric_lists, reduce_values
+from plackett.metrics.ranking_kernels import (
     BINARY,
     CASCADE,
     DISCOUNTED,
@@ -19,22 +22,13 @@ from plackett.metrics.kernels import (
     kendall_lists,
     rank_lists,
 )
-from plackett.metrics.lists import (
-    TIES,
-    FlatLists,
-    FloatArray,
-    check_choice,
-    check_k,
-    prepare,
-    reduce_values,
-)
 from plackett.threads import run_over_ranges
 
 _COST_PER_ITEM = 10
 _COST_PER_SORTED_ITEM = 60
 _LARGEST = float(np.finfo(np.float64).max)
 _POSITIVE = float(np.nextafter(0.0, 1.0))
-# With these, no sum over a list overflows.
+# Up to these labels no sum over a list overflows.
 _HIGHEST_GAIN = {"exp2": 960.0, "linear": 1e290}
 
 
@@ -44,7 +38,7 @@ def discounts_of(places: int) -> FloatArray:
 
 
 def _evaluate(
-    lists: FlatLists,
+    lists: MetricLists,
     rule: int,
     kind: int,
     k: Any,
@@ -83,6 +77,7 @@ def _evaluate(
     return value, relevant
 
 
+@takes_mask
 def ndcg(
     scores: Any,
     labels: Any,
@@ -108,7 +103,7 @@ def ndcg(
     0.723
     """
     check_choice("gain", gain, tuple(_HIGHEST_GAIN))
-    lists = prepare(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
+    lists = make_metric_lists(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
     value, relevant = _evaluate(
         lists, SHARE_OF_IDEAL, EXP2 if gain == "exp2" else LINEAR, k, ties, random_state,
         lowest=0.0, highest=_HIGHEST_GAIN[gain], reason=f'for gain="{gain}"',
@@ -116,6 +111,7 @@ def ndcg(
     return reduce_values(value, relevant > 0, empty, weights, reduction)
 
 
+@takes_mask
 def err(
     scores: Any,
     labels: Any,
@@ -137,14 +133,14 @@ def err(
     The user goes down the list and stops at an item with probability (2^label - 1) / 2^max_grade.
 
     Args:
-        max_grade: the highest grade of the data set, 4 in most; labels above it are refused.
+        max_grade: the highest grade of the data set, 4 in most; higher labels are refused.
 
     >>> err([2.0, 1.0], [4, 0])
     0.9375
     """
     if not isinstance(max_grade, int | float | np.number) or not 0 < max_grade <= _HIGHEST_GAIN["exp2"]:
         raise ValueError(f"max_grade must be a number above 0 and at most 960, got {max_grade!r}")
-    lists = prepare(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
+    lists = make_metric_lists(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
     value, relevant = _evaluate(
         lists, CASCADE, EXP2, k, ties, random_state,
         lowest=0.0, highest=float(max_grade), reason="(max_grade)", scale=0.5 ** float(max_grade),
@@ -152,6 +148,7 @@ def err(
     return reduce_values(value, relevant > 0, empty, weights, reduction)
 
 
+@takes_mask
 def average_precision(
     scores: Any,
     labels: Any,
@@ -175,11 +172,12 @@ def average_precision(
     >>> average_precision([3.0, 2.0, 1.0], [1, 0, 1])
     0.8333333333333333
     """
-    lists = prepare(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
+    lists = make_metric_lists(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
     value, relevant = _evaluate(lists, PRECISIONS, BINARY, k, ties, random_state, threshold=threshold)
     return reduce_values(value / np.maximum(relevant, 1.0), relevant > 0, empty, weights, reduction)
 
 
+@takes_mask
 def reciprocal_rank(
     scores: Any,
     labels: Any,
@@ -201,11 +199,12 @@ def reciprocal_rank(
     >>> reciprocal_rank([3.0, 2.0, 1.0], [0, 1, 1])
     0.5
     """
-    lists = prepare(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
+    lists = make_metric_lists(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
     value, relevant = _evaluate(lists, FIRST, BINARY, k, ties, random_state, threshold=threshold)
     return reduce_values(value, relevant > 0, empty, weights, reduction)
 
 
+@takes_mask
 def precision(
     scores: Any,
     labels: Any,
@@ -227,11 +226,12 @@ def precision(
     >>> precision([3.0, 2.0, 1.0], [0, 1, 1], k=2)
     0.5
     """
-    lists = prepare(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
+    lists = make_metric_lists(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
     value, relevant = _evaluate(lists, DISCOUNTED, BINARY, k, ties, random_state, threshold=threshold)
     return reduce_values(value / (k or np.maximum(lists.sizes, 1)), relevant > 0, empty, weights, reduction)
 
 
+@takes_mask
 def recall(
     scores: Any,
     labels: Any,
@@ -253,11 +253,12 @@ def recall(
     >>> recall([3.0, 2.0, 1.0], [0, 1, 1], k=2)
     0.5
     """
-    lists = prepare(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
+    lists = make_metric_lists(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
     value, relevant = _evaluate(lists, DISCOUNTED, BINARY, k, ties, random_state, threshold=threshold)
     return reduce_values(value / np.maximum(relevant, 1.0), relevant > 0, empty, weights, reduction)
 
 
+@takes_mask
 def kendall_tau(
     scores: Any,
     labels: Any,
@@ -271,21 +272,21 @@ def kendall_tau(
     variant: str = "b",
     empty: Any = "skip",
 ) -> float | FloatArray:
-    """Kendall's rank correlation of scores and labels, either of which may tie; O(n log n) a list.
+    """Kendall's rank correlation of scores and labels, both of which may tie; O(n log n) per list.
 
     With C concordant and D discordant pairs out of n(n-1)/2:
 
         "b"   (C - D) / sqrt(pairs not tied in scores x pairs not tied in labels)
-        "x"   (C - D + pairs tied in both) / all pairs, by Emond & Mason (2002): a tie is a statement, not ignorance
+        "x"   (C - D + pairs tied in both) / all pairs, by Emond & Mason (2002): a tie is information, not a lack of it
 
     `empty` is for lists of fewer than two items and, in tau-b, lists whose labels are all equal. Scores that are all
-    equal where labels differ give tau-b = 0: they say nothing, and skipping them would reward that.
+    equal where labels differ give tau-b = 0: they carry no information, and skipping them would reward that.
 
     >>> round(kendall_tau([4.0, 3.0, 2.0, 1.0], [2, 2, 1, 0]), 4)
     0.9129
     """
     check_choice("variant", variant, ("b", "x"))
-    lists = prepare(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
+    lists = make_metric_lists(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
     value, defined = np.empty(len(lists.lists)), np.empty(len(lists.lists), np.bool_)
 
     def call(first: int, last: int) -> int:
@@ -298,6 +299,7 @@ def kendall_tau(
     return reduce_values(value, defined, empty, weights, reduction)
 
 
+@takes_mask
 def log_likelihood(
     scores: Any,
     labels: Any,
@@ -313,14 +315,14 @@ def log_likelihood(
 ) -> float | FloatArray:
     """Exact Plackett-Luce log-likelihood of the tiers of the labels, or of their first k places.
 
-    Unlike the other metrics it asks how sure the scores are, not only how they order the items.
+    Unlike the other metrics it also measures how confident the scores are, not only their order.
 
     `empty` is for lists whose labels are all equal, which have likelihood one under any scores.
 
     >>> round(log_likelihood([1.0, 0.0], [1, 0]), 4)
     -0.3133
     """
-    lists = prepare(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
+    lists = make_metric_lists(scores, labels, offsets=offsets, qid=qid, group=group, where=where)
     value = partition_log_likelihood(lists.scores, lists.labels, offsets=lists.offsets, top=check_k(k))
     tiers = np.diff(make_tiers(lists.labels, lists.offsets).list_tiers)
     return reduce_values(np.asarray(value), tiers > 1, empty, weights, reduction)

@@ -11,7 +11,7 @@ from plackett.metrics import multilabel, ranking
 
 @dataclass(frozen=True)
 class MetricInfo:
-    """A metric, whether its name may carry a cut-off, and options that the name stands for."""
+    """A metric, whether its name may have a cut-off, and the options that the name implies."""
 
     function: Callable[..., Any]
     takes_k: bool = True
@@ -44,7 +44,7 @@ MULTILABEL_METRICS: dict[str, MetricInfo] = {
 
 
 def get_metric(name: str, *, multilabel: bool = False, **options: Any) -> Callable[..., Any]:
-    """The metric of that name, with "@k" for a cut-off; options are those of the function.
+    """The metric of that name, with "@k" for a cut-off; `options` are passed to the function.
 
     >>> get_metric("ndcg@1", gain="linear")([0.5, 0.1], [1, 2])
     0.5

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from plackett.graph_kernels import WORDS, pairs_within
 from plackett.lists import IntArray
 from plackett.preferences.edges import NodeArray
-from plackett.preferences.kernels import WORDS, pairs_within
 from plackett.threads import run_over_ranges
 
 _COST_PER_EDGE, _COST_PER_NODE = 8, 40
@@ -15,7 +15,7 @@ def pairs_inside_tiers(
 ) -> int:
     """Pairs of items of the same tier of the finest partition, one reachable from the other.
 
-    A path between items of a tier stays inside it. The items of a tier are taken in blocks, one bit an item, and every
+    A path between items of a tier stays inside it. The items of a tier are taken in blocks, one bit per item, and every
     node of the tier above the block collects the bits of its successors: edges x items of the tier / 64 steps, and
     memory for one block.
 

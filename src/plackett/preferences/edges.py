@@ -1,4 +1,4 @@
-"""The edges of a graph of preferences, as people have them, become two arrays of item numbers and the items' names."""
+"""The edges of a graph of preferences in any form become two arrays of item numbers and the items' names."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 
-from plackett.lists import IntArray, check_finite, check_positive, is_missing, whole_numbers
+from plackett.arguments import check_finite, check_positive, is_missing, whole_numbers
+from plackett.lists import IntArray
 
 NodeArray = npt.NDArray[np.int32]
 _MOST_ITEMS = 2**31 - 1
@@ -32,11 +33,11 @@ def read_edges(edges: Any, items: Iterable[Hashable] | None, n_items: int | None
         return _from_matrix(edges, names, count)
     winners, losers = (side.tolist() if _holds_objects(side) else side for side in _columns(edges))
     if len(winners) == 0 and names is None and count is None:
-        raise ValueError("edges must hold at least one pair unless items or n_items say what the items are, got none")
+        raise ValueError("edges must hold at least one pair unless items or n_items are given, got none")
     if names is None and _holds_numbers(winners) and _holds_numbers(losers):
         return _from_numbers(winners, losers, count)
     if count is not None:
-        raise ValueError("n_items counts items that are numbered from 0, got edges between names: pass items instead")
+        raise ValueError("n_items is for items numbered from 0, got edges between names: pass items instead")
     return _from_names(winners, losers, names)
 
 
@@ -122,7 +123,7 @@ def _from_names(winners: Any, losers: Any, names: list[Hashable] | None) -> Edge
             f"edges must hold names that can be keys of a dictionary, got one that cannot: {error}"
         ) from None
     except KeyError as error:
-        raise ValueError(f"edges must name only what is among items, got {error.args[0]!r}") from None
+        raise ValueError(f"edges must name only members of items, got {error.args[0]!r}") from None
     for name in number:
         if is_missing(name):
             raise ValueError(f"edges must not hold missing names, got {name!r}")
@@ -132,7 +133,9 @@ def _from_names(winners: Any, losers: Any, names: list[Hashable] | None) -> Edge
 def _from_matrix(matrix: Any, names: list[Hashable] | None, count: int | None) -> Edges:
     rows = matrix.shape[0]
     if matrix.ndim != 2 or matrix.shape[1] != rows or rows == 0:
-        raise ValueError(f"edges as a sparse matrix must be square, a row and a column an item, got {matrix.shape}")
+        raise ValueError(
+            f"edges as a sparse matrix must be square, one row and one column per item, got {matrix.shape}"
+        )
     expected = count if names is None else len(names)
     if expected not in (None, rows):
         raise ValueError(f"items or n_items must agree with the {rows} rows of the sparse matrix, got {expected}")

@@ -1,4 +1,4 @@
-"""Texts from files on a terminal."""
+"""Untrusted text on a terminal."""
 
 import sys
 
@@ -7,12 +7,12 @@ from rich.markup import escape
 from plackett.data.text import visible
 
 
-def shown(text: str) -> str:
-    """A text to print as it is: its control characters made visible, nothing in it taken as markup.
+def terminal_text(text: str) -> str:
+    """Make a text safe to print: control characters become visible, and nothing in it is markup.
 
-    Characters that the terminal does not have become escapes, here and not when they are printed: tables stay straight.
+    Characters that the terminal cannot encode become escapes here, before layout, so that tables stay aligned.
 
-    >>> print(shown("Ada\\x1bc [bold]"))
+    >>> print(terminal_text("Ada\\x1bc [bold]"))
     Ada\\x1bc \\[bold]
     """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"

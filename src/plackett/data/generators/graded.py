@@ -1,4 +1,4 @@
-"""Graded lists of the shape of MSLR-WEB10K."""
+"""Graded lists shaped like MSLR-WEB10K."""
 
 import math
 from typing import Any
@@ -11,12 +11,12 @@ from plackett.data.containers import RankingData
 from plackett.lists import offsets_from_sizes
 
 _KINDS = 7
-_SHARES = np.array([0.52, 0.32, 0.13, 0.02, 0.01])  # of the grades 0 to 4 in MSLR-WEB10K
-_CONCENTRATION = 6.0  # of the shares of a single list around them
-_SPREAD = 0.65  # of the logarithm of the lengths: in MSLR-WEB10K 120 on average, half of them below 100
+_SHARES = np.array([0.52, 0.32, 0.13, 0.02, 0.01])  # shares of the grades 0 to 4 in MSLR-WEB10K
+_CONCENTRATION = 6.0  # how closely the shares of a single list follow them
+_SPREAD = 0.65  # standard deviation of the log length: in MSLR-WEB10K the mean is 120 and the median below 100
 _LONGEST = 7.5  # in units of the mean length, as in MSLR-WEB10K: about 900
 _SHARED_BY_LIST, _SHARED_BY_ITEM = 0.4, 0.5
-_OWN = math.sqrt(1.0 - _SHARED_BY_LIST**2 - _SHARED_BY_ITEM**2)
+_OWN_NOISE = math.sqrt(1.0 - _SHARED_BY_LIST**2 - _SHARED_BY_ITEM**2)
 
 
 def make_graded_lists(
@@ -27,11 +27,11 @@ def make_graded_lists(
     dtype: npt.DTypeLike = np.float64,
     random_state: int | np.random.Generator | None = None,
 ) -> tuple[RankingData, npt.NDArray[np.float64]]:
-    """Lists with grades 0 to 4 in the shape of MSLR-WEB10K, and the true score of each item.
+    """Simulate lists with grades 0 to 4 shaped like MSLR-WEB10K, and return them with the true score of each item.
 
-    Lengths are log-normal with the given mean, rounded, from 1 to 7.5 times the mean. Features come in blocks of seven
-    kinds. All but the last two kinds are functions of a standard normal z of their own, 0.4 l + 0.5 c + sqrt(0.59) e:
-    l is drawn for each list and feature, c for each item, e for each item and feature.
+    Lengths are log-normal with the given mean, rounded, between 1 and 7.5 times the mean. Features come in blocks of
+    seven kinds. Each feature of the first five kinds is a function of a standard normal
+    z = 0.4 l + 0.5 c + sqrt(0.59) e, where l is drawn per list and feature, c per item, e per item and feature.
 
         0  a ratio                 1 / (1 + exp(-z))
         1  heavy-tailed            exp(2 z)
@@ -45,12 +45,12 @@ def make_graded_lists(
 
         5 x0 + 2 x0 x3 - (log(1 + x1) - 1)^2 / 2 + log(1 + x2) + (0.2 x4 if x5 > 1 else 0)
 
-    A list is ordered by a draw from Plackett-Luce with these scores. The shares of the grades in it are drawn from a
-    Dirichlet distribution with means 0.52, 0.32, 0.13, 0.02 and 0.01 for the grades 0 to 4 and concentration 6, the
-    numbers from a multinomial one; the best items get the highest grade.
+    A list is ordered by a draw from Plackett-Luce with these scores. Its shares of grades are drawn from a Dirichlet
+    distribution with means 0.52, 0.32, 0.13, 0.02 and 0.01 for the grades 0 to 4 and concentration 6, and the numbers
+    of items per grade from a multinomial distribution; the best items get the highest grade.
 
     Args:
-        dtype: float64 or float32, of the features; float32 holds the same data, rounded.
+        dtype: type of the features, float64 or float32; float32 gives the same data, rounded.
 
     >>> data, truth = make_graded_lists(200, n_features=14, random_state=0)
     >>> data
@@ -92,7 +92,7 @@ def _features_and_truth(
         else:
             values = generator.standard_normal(items)
             if kind != 6:
-                values *= _OWN
+                values *= _OWN_NOISE
                 values += of_item
                 values += np.repeat(_SHARED_BY_LIST * of_list, sizes)
                 values = _feature(kind, values)

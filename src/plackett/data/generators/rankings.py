@@ -1,4 +1,4 @@
-"""Rankings drawn from Plackett-Luce of which only the tiers are kept."""
+"""Rankings drawn from Plackett-Luce, reduced to tiers."""
 
 import math
 from collections.abc import Sequence
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from plackett.arguments import as_numbers, check_count
+from plackett.arguments import as_numbers, check_count, whole_numbers
 from plackett.data.containers import Ballots, RankingData
-from plackett.lists import offsets_from_sizes, whole_numbers
+from plackett.lists import offsets_from_sizes
 
-_BLOCK = 2**18  # times drawn at once: few calls where rankings are short, and all in cache where they are long
+_BLOCK = 2**18  # arrival times drawn at once: few calls if rankings are short, and in cache if they are long
 
 
 def make_tiered_lists(
@@ -21,7 +21,7 @@ def make_tiered_lists(
     coefficients: Sequence[float] = (1.0, -0.5),
     random_state: int | np.random.Generator | None = None,
 ) -> RankingData:
-    """Lists ranked by Plackett-Luce with a linear score, of which only the tiers are kept.
+    """Simulate lists ranked by Plackett-Luce with a linear score, and keep only the tiers.
 
     Features are standard normal, the score is their product with `coefficients`, and a full order is drawn by adding
     Gumbel noise. The best tier_sizes[0] items get the highest label, the next tier_sizes[1] the next, down to 0.
@@ -60,16 +60,16 @@ def make_partitions(
     max_top: int = 500,
     random_state: int | np.random.Generator | None = None,
 ) -> tuple[Ballots, npt.NDArray[np.float64]]:
-    """The simulation of Ma et al. (2021), section 4.1: ballots in tiers, and the utilities they were drawn from.
+    """Run the simulation of Ma et al. (2021), section 4.1: ballots with tiers, and the utilities they are drawn from.
 
     Utilities are uniform(0, log n_items), the worths are their softmax, and every ranking is drawn from Plackett-Luce.
-    It is split at n_tiers - 1 different places, all choices of places among the first min(max_top, n_items - 1) being
-    equally likely, and the order within tiers is forgotten. So no tier is empty, and all but the last hold at most
-    `max_top` items together. (The paper splits "randomly" with that limit and says no more; that the places are uniform
-    and drawn anew for each ranking is the choice made here.)
+    It is split at n_tiers - 1 distinct places, uniform over all choices among the first min(max_top, n_items - 1), and
+    the order within tiers is dropped. So no tier is empty, and all tiers but the last have at most `max_top` items in
+    total. (The paper only says that the split is random within that limit; uniform places, drawn for each ranking, are
+    our choice.)
 
-    Every ballot holds all items in the order of their numbers, so labels.reshape(n_rankings, n_items) is a table.
-    Labels go from n_tiers - 1 for the best tier down to 0. An item and its label take 4 bytes each.
+    Every ballot lists all items in index order, so labels.reshape(n_rankings, n_items) is a table. Labels go from
+    n_tiers - 1 for the best tier down to 0. An item and its label take 4 bytes each.
 
     >>> ballots, utilities = make_partitions(3, 1000, n_tiers=3, max_top=20, random_state=0)
     >>> ballots
@@ -86,15 +86,15 @@ def make_partitions(
     utilities = generator.uniform(0.0, math.log(n_items), n_items)
     worths = np.exp(utilities)
     labels = np.zeros((n_rankings, n_items), np.float32)
-    times = np.empty((max(1, _BLOCK // n_items), n_items))  # one table for all blocks: new memory costs more than noise
+    times = np.empty((max(1, _BLOCK // n_items), n_items))  # reused for all blocks: new memory costs more than drawing
     for first in range(0, n_rankings, len(times)):
         table = labels[first : first + len(times)]
         best = _first_places(worths, top, times[: len(table)], generator)
         cuts = generator.random(best.shape).argpartition(n_tiers - 2, axis=1)[:, : n_tiers - 1]
-        is_last = np.zeros(best.shape, np.float32)  # the last place of a tier?
+        is_last = np.zeros(best.shape, np.float32)  # 1 at the last place of a tier
         np.put_along_axis(is_last, cuts, 1.0, axis=1)
         np.put_along_axis(table, best, is_last[:, ::-1].cumsum(axis=1)[:, ::-1], axis=1)
-    # 32 bits where the container says 64: a thousand rankings of 100,000 items are large enough as they are.
+    # 32 bits rather than the container's usual 64: a thousand rankings of 100,000 items are large enough already.
     items: npt.NDArray[Any] = np.tile(np.arange(n_items, dtype=np.int32), n_rankings)
     ballots = Ballots(
         items=items,
@@ -109,11 +109,11 @@ def make_partitions(
 def _first_places(
     worths: npt.NDArray[np.float64], places: int, times: npt.NDArray[np.float64], generator: np.random.Generator
 ) -> npt.NDArray[np.intp]:
-    """The items on the first places of rankings drawn from Plackett-Luce, (rankings, places).
+    """The items in the first places of rankings drawn from Plackett-Luce, (rankings, places).
 
-    Items that arrive after exponential times with their worths as rates arrive in Plackett-Luce order. It is the same
-    race as that of utilities with Gumbel noise, -log of the times, but exponentials are quicker to draw. They are
-    written to `times`, (rankings, items).
+    Items that arrive after exponential times with their worths as rates arrive in Plackett-Luce order. This is
+    equivalent to utilities with Gumbel noise, -log of the times, but exponentials are faster to draw. They are written
+    to `times`, (rankings, items).
     """
     generator.standard_exponential(out=times)
     times /= worths

@@ -1,4 +1,4 @@
-"""What the baselines share: rows and labels, the best labels of a row, and ridge regression."""
+"""Code shared by the baselines: checking rows and labels, finding the best labels of a row, and ridge regression."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from sklearn.base import BaseEstimator
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from plackett.arguments import check_positive
 from plackett.data.containers import MultilabelData
 from plackett.estimators.extreme import labels_of
-from plackett.lists import IntArray, check_positive
+from plackett.lists import IntArray
 from plackett.metrics import multilabel_ndcg
-from plackett.metrics.multilabel_kernels import top_columns
+from plackett.metrics.multilabel_kernels import rank_columns
 from plackett.threads import run_over_ranges
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -25,16 +26,17 @@ FloatArray = npt.NDArray[np.floating[Any]]
 SCORES_HELD = 1 << 24
 _SCORED_PLACES = 5
 _DENSE_ENTRIES_PER_STORED = 8
-_NANOSECONDS = 1  # to look at a score
+_NANOSECONDS = 1  # to inspect one score
 
 
 class Baseline(BaseEstimator, ABC):
-    """A classifier from sparse features to many labels. All is computed in the precision of X, single or double.
+    """A classifier from sparse features to many labels. It computes in the precision of X, single or double.
 
-    Args, of all:
-        normalise: whether rows are scaled to length 1.
-        bias: whether a feature that is 1 in every row is added.
-        random_state, progress: the seed, and whether a bar shows how far it is.
+    Args of all subclasses:
+        normalise: whether to scale rows to length 1.
+        bias: whether to add a feature that is 1 in every row.
+        random_state: the seed.
+        progress: whether to show a progress bar.
     """
 
     normalise: bool
@@ -53,27 +55,27 @@ class Baseline(BaseEstimator, ABC):
     def _training_data(self, X: Any, Y: Any) -> tuple[csr_array, csr_array]:
         if isinstance(X, MultilabelData):
             if Y is not None:
-                raise ValueError("Y must be None when X is a MultilabelData, which holds it")
+                raise ValueError("Y must be None when X is a MultilabelData, which already contains Y")
             X, Y = X.X, X.Y
         elif Y is None:
-            raise ValueError("Y must be given, (rows, labels), got None")
+            raise ValueError("Y must be a matrix (rows, labels), got None")
         rows = self._features(X, reset=True)
         labels = labels_of(Y, rows.shape[0]).astype(rows.dtype)
         if not (labels.data == 1).all():
-            raise ValueError(f"Y must hold 0 and 1 alone, got {labels.data[labels.data != 1][0]}")
+            raise ValueError(f"Y must contain only 0 and 1, got {labels.data[labels.data != 1][0]}")
         if not labels.nnz:
-            raise ValueError("Y must have at least one label in one row, got none in any")
+            raise ValueError("Y must have at least one label in some row, got none")
         self.n_labels_ = int(labels.shape[1])
         return rows, labels
 
     @abstractmethod
     def _scores(self, rows: csr_array) -> FloatArray:
-        """The scores of all labels, (rows, labels)."""
+        """Return the scores of all labels, (rows, labels)."""
 
     def predict_top(self, X: Any, k: int = 5) -> tuple[IntArray, FloatArray]:
-        """The k best labels of each row and their scores, best first, (rows, k) each.
+        """Return the k best labels of each row and their scores, best first, (rows, k) each.
 
-        Of equal scores the lower label comes first.
+        Among equal scores, the lower label comes first.
         """
         check_is_fitted(self, "n_labels_")
         k = check_positive("k", k)
@@ -91,7 +93,7 @@ class Baseline(BaseEstimator, ABC):
         return labels, scores
 
     def score(self, X: Any, Y: Any = None) -> float:
-        """nDCG@5, or of all places where there are fewer labels: grid searches choose by it."""
+        """Return nDCG@5, or nDCG over all places if there are fewer labels. Grid searches use this score."""
         if isinstance(X, MultilabelData):
             X, Y = X.X, X.Y
         k = min(_SCORED_PLACES, self.n_labels_)
@@ -99,19 +101,19 @@ class Baseline(BaseEstimator, ABC):
 
 
 def _top(scores: FloatArray, k: int) -> IntArray:
-    """The columns with the k highest scores of each row, best first."""
+    """Return the columns with the k highest scores of each row, best first."""
     rows, columns = scores.shape
     offsets = np.arange(rows + 1, dtype=np.int64) * columns
     found = np.empty((rows, k), np.int64)
     flat, every_column = scores.reshape(-1), np.empty(0, np.int64)
     run_over_ranges(
-        lambda first, last: int(top_columns(first, last, flat, every_column, offsets, found)), offsets * _NANOSECONDS
+        lambda first, last: int(rank_columns(first, last, flat, every_column, offsets, found)), offsets * _NANOSECONDS
     )
     return found
 
 
 def gram_product(X: csr_array) -> Callable[[FloatArray], FloatArray]:
-    """The function V -> X' X V. X' X is formed only where it is not much larger than X: it is then the faster way."""
+    """Return the function V -> X' X V. It forms X' X only if that is not much larger than X, and hence faster."""
     transposed = X.T.tocsr()
     if X.shape[1] ** 2 <= _DENSE_ENTRIES_PER_STORED * X.nnz:
         gram = (transposed @ X).toarray()
@@ -129,15 +131,15 @@ def solve_ridge(
     steps: int,
     tolerance: float,
 ) -> FloatArray:
-    """The columns w of (s X' X + penalty) w = b for the columns b of B, each with its own s, by conjugate gradients.
+    """Solve (s X' X + penalty) w = b for each column b of B, each with its own s, by conjugate gradients.
 
-    Every step lowers s |X w|^2 / 2 + penalty |w|^2 / 2 - b' w. A column is done when its residual is `tolerance` of the
-    length of b, or after `steps`.
+    Every step lowers s |X w|^2 / 2 + penalty |w|^2 / 2 - b' w. A column is done when its residual is at most
+    `tolerance` times the length of b, or after `steps` steps.
 
     Args:
         product: V -> X' X V, see `gram_product`.
         scale: s of each column; None for ones.
-        start: where to begin; None for zeros.
+        start: the initial w; None for zeros.
     """
     W = np.zeros_like(B) if start is None else start.copy()
     s = np.ones(B.shape[1], B.dtype) if scale is None else scale
@@ -168,7 +170,7 @@ def _column_dots(A: FloatArray, B: FloatArray) -> FloatArray:
 
 
 def check_number(name: str, value: Any, least: float = 0.0) -> float:
-    """A finite number above `least`."""
+    """Check that `value` is a finite number above `least`."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not least < value < np.inf:
         raise ValueError(f"{name} must be a number above {least:g}, got {value!r}")
     return float(value)

@@ -1,22 +1,22 @@
-"""LEML: least squares with labels that depend on the features through few dimensions (Yu et al. 2014).
+"""LEML: low-rank least squares from features to labels (Yu et al. 2014).
 
 For rows X (n, d) and labels Y (n, L) of zeros and ones, W (d, r) and H (L, r) minimise
 
     J(W, H) = |Y - X W H'|^2 / 2 + penalty (|W|^2 + |H|^2) / 2
 
-over all n L entries, zeros as well as ones. The scores of a row x are H W' x. J is minimised over W and H in turn; each
-half is a ridge regression, so J never rises, and nothing of the size n x L is ever formed:
+over all n L entries, zeros as well as ones. The scores of a row x are H W' x. We minimise J over W and H in turn. Each
+half is a ridge regression, so J never rises, and no matrix of size n x L is ever formed:
 
-    over H     H = Y' A (A' A + penalty)^-1,   A = X W                               a matrix of r x r is factored
+    over H     H = Y' A (A' A + penalty)^-1,   A = X W                               factor an r x r matrix
     over W     X' X W (H' H) + penalty W = X' Y H                                    conjugate gradients
 
-In the basis of the eigenvectors of H' H, to which W and H can both be turned without changing W H' or J, the second is
-a system (e_j X' X + penalty) w_j = b_j for each column by itself. And
+Rotating W and H to the basis of the eigenvectors of H' H changes neither W H' nor J. In that basis the second equation
+splits into one system per column, (e_j X' X + penalty) w_j = b_j. The identity
 
     |Y - A H'|^2 = |Y|^2 - 2 <Y H, A> + <A' A, H' H>
 
-which needs only the ones of Y. H begins as the right singular vectors of Y times the roots of their singular values, W
-as zero.
+needs only the ones of Y. H starts as the right singular vectors of Y times the square roots of their singular values,
+and W starts at zero.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.sparse import csr_array
 from sklearn.utils.extmath import randomized_svd
 
+from plackett.arguments import check_positive
 from plackett.experiments.baselines.base import Baseline, FloatArray, check_number, gram_product, solve_ridge
-from plackett.lists import check_positive
 from plackett.progress import progress_bar
 
 
@@ -37,10 +37,10 @@ class LEML(Baseline):
     """Low-rank least squares from features to labels.
 
     Args:
-        rank: r, the dimensions between features and labels.
-        penalty: on the squares of W and H.
-        alternations: how often both halves are solved.
-        steps, tolerance: of the conjugate gradients of each half, see `solve_ridge`.
+        rank: r, the number of dimensions between features and labels.
+        penalty: the weight of the squared norms of W and H.
+        alternations: how often to solve both halves.
+        steps, tolerance: limits of the conjugate gradients in each alternation, see `solve_ridge`.
         normalise, bias, random_state, progress: see `Baseline`.
 
     Attributes:
@@ -88,14 +88,14 @@ class LEML(Baseline):
         check_number("tolerance", self.tolerance)
         rows, labels = self._training_data(X, Y)
         if rank > min(labels.shape):
-            raise ValueError(f"rank must be at most the number of rows and of labels, {labels.shape}, got {rank}")
+            raise ValueError(f"rank must be at most the numbers of rows and labels, {labels.shape}, got {rank}")
         product = gram_product(rows)
         W = np.zeros((rows.shape[1], rank), rows.dtype)
         H = _start(labels, rank, self.random_state)
         self.objectives_ = []
-        with progress_bar("LEML", self.alternations, self.progress) as tell:
+        with progress_bar("LEML", self.alternations, self.progress) as update:
             for number in range(self.alternations):
-                tell(number, f"objective {self.objectives_[-1]:,.1f}" if number else "")
+                update(number, f"objective {self.objectives_[-1]:,.1f}" if number else "")
                 eigenvalues, basis = eigh(H.T @ H)
                 H, W = H @ basis, W @ basis
                 W = solve_ridge(
@@ -121,7 +121,7 @@ def _start(labels: csr_array, rank: int, random_state: int | np.random.Generator
 
 
 def best_labels(A: FloatArray, labels: csr_array, penalty: float) -> FloatArray:
-    """The H that minimises J where X W = A."""
+    """Return the H that minimises J, given X W = A."""
     gram = A.T @ A
     gram[np.diag_indices_from(gram)] += penalty
     found: FloatArray = cho_solve(cho_factor(gram), (labels.T @ A).T).T
@@ -129,7 +129,7 @@ def best_labels(A: FloatArray, labels: csr_array, penalty: float) -> FloatArray:
 
 
 def objective(A: FloatArray, H: FloatArray, W: FloatArray, labels: csr_array, penalty: float) -> float:
-    """J, where A = X W. Sums are of double precision, for large ones cancel."""
+    """Return J, given A = X W. Large terms cancel, so sums use double precision."""
     fit = labels.nnz - 2.0 * np.sum((labels @ H) * A, dtype=np.float64) + np.sum((A.T @ A) * (H.T @ H), dtype=float)
     squares = np.sum(W * W, dtype=np.float64) + np.sum(H * H, dtype=np.float64)
     return float(0.5 * fit + 0.5 * penalty * squares)

@@ -1,26 +1,27 @@
-"""SLEEC: rows with similar labels are to be neighbours in few dimensions, and neighbours vote (Bhatia et al. 2015).
+"""SLEEC: embed rows so that similar labels become neighbours, and let neighbours vote (Bhatia et al. 2015).
 
-Rows are clustered by their features (k-means), and each cluster, n rows X (n, d) with label vectors Y of length 1, is
-treated by itself:
+k-means clusters the rows by their features. Each cluster, n rows X (n, d) with label vectors Y of length 1, is treated
+separately:
 
-1. Embedding. Omega holds the pairs (i, j) where one is among the `neighbours` rows that are most similar to the other,
-   by y_i' y_j. Z (n, r) keeps the similarities of these pairs:
+1. Embedding. Omega holds the pairs (i, j) in which one row is among the `neighbours` rows most similar to the other, by
+   y_i' y_j. Z (n, r) preserves the similarities of these pairs:
 
        min over Z   sum over (i, j) in Omega of (y_i' y_j - z_i' z_j)^2
 
-   M = Z Z' is found by singular value projection: M <- P_r(M + P_Omega(Y Y' - M)), where P_Omega keeps the entries of
-   Omega and P_r the r largest eigenvalues that are positive. P_r is the nearest matrix of rank r, and with a step of 1
-   the quadratic that is minimised lies above the error and touches it at M, so the error never rises. M is held as Z
-   and a sparse residual.
+   Singular value projection finds M = Z Z': M <- P_r(M + P_Omega(Y Y' - M)), where P_Omega keeps the entries in Omega
+   and P_r keeps the r largest positive eigenvalues. P_r gives the nearest matrix of rank r. With a step of 1, the
+   quadratic being minimised lies above the error and touches it at M, so the error never rises. M is stored as Z and a
+   sparse residual.
 
 2. Regression. V (d, r) minimises |Z - X V|^2 + penalty |V|^2, by conjugate gradients. (Bhatia et al. add an L1 norm of
-   X V and use ADMM, which makes embeddings sparse and prediction faster; it is left out here.)
+   X V and use ADMM, which makes embeddings sparse and prediction faster; we leave it out.)
 
 3. Prediction. A new row x goes to the cluster with the nearest centre. The `votes` rows of the cluster whose X V make
-   the smallest angle with x V each vote for their labels; the score of a label is its share of these rows. (Angles, for
-   the label vectors have length 1, and how far a regression shrinks its prediction says nothing about labels.)
+   the smallest angle with x V vote for their labels; the score of a label is its share of these rows. (We use angles
+   because label vectors have length 1, and the shrinkage of a regression says nothing about labels.)
 
-k-means depends on its start, so `learners` of these are made from different starts, and their scores averaged.
+k-means depends on its starting point, so `learners` such models are fitted from different starts and their scores
+averaged.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
+from plackett.arguments import check_positive
 from plackett.experiments.baselines.base import (
     SCORES_HELD,
     Baseline,
@@ -45,26 +47,26 @@ from plackett.experiments.baselines.base import (
     gram_product,
     solve_ridge,
 )
-from plackett.lists import IntArray, check_positive
+from plackett.lists import IntArray
 from plackett.progress import progress_bar
 
 
 class SLEEC(Baseline):
-    """Local embeddings of label vectors, predicted from features, whose neighbours vote.
+    """Nearest-neighbour voting in local embeddings of the label vectors, predicted from features.
 
     Args:
-        rank: r, the dimensions of the embeddings.
-        penalty: of the regression.
-        learners: how many clusterings, each with its embeddings.
-        clusters: of each clustering.
-        neighbours: how many most similar rows of each row keep their similarity.
-        votes: how many neighbours vote.
-        projections: of the singular value projection.
-        steps, tolerance: of the regression, see `solve_ridge`.
+        rank: r, the dimension of the embeddings.
+        penalty: the penalty of the regression.
+        learners: the number of clusterings, each with its own embeddings.
+        clusters: the number of clusters in each clustering.
+        neighbours: for how many most similar rows the embedding preserves the similarity.
+        votes: the number of neighbours that vote.
+        projections: the number of singular value projections.
+        steps, tolerance: limits of the regression, see `solve_ridge`.
         normalise, bias, random_state, progress: see `Baseline`.
 
-    Rows without labels are left out. In clusters smaller than `rank`, `neighbours` or `votes` these are the size of the
-    cluster.
+    Rows without labels are left out. In a cluster smaller than `rank`, `neighbours` or `votes`, the cluster size
+    replaces the parameter.
 
     >>> from plackett.data import make_multilabel
     >>> data = make_multilabel(400, 600, 30, labels_per_row=2, features_per_row=30, signal=0.5, random_state=0)
@@ -119,23 +121,23 @@ class SLEEC(Baseline):
             raise ValueError(f"clusters must be at most the {len(labelled)} rows with labels, got {self.clusters}")
         generator = np.random.default_rng(self.random_state)
         self.learners_ = []
-        with progress_bar("SLEEC", self.learners * self.clusters, self.progress) as tell:
+        with progress_bar("SLEEC", self.learners * self.clusters, self.progress) as update:
             for learner in range(self.learners):
                 seed = int(generator.integers(2**31))  # scikit-learn takes no Generator
-                with threadpool_limits(1, user_api="openmp"):  # threads add up in the order in which they end
+                with threadpool_limits(1, user_api="openmp"):  # threads would add up in the order they finish
                     centres = KMeans(self.clusters, n_init=1, random_state=seed).fit(rows)
                 found = {}
                 for number, cluster in enumerate(np.unique(centres.labels_)):
                     members = np.flatnonzero(centres.labels_ == cluster)
                     found[int(cluster)] = self._fit_cluster(rows[members], labels[members], generator)
-                    tell(learner * self.clusters + number + 1, f"learner {learner + 1}")
+                    update(learner * self.clusters + number + 1, f"learner {learner + 1}")
                 self.learners_.append(_Learner(centres, found))
         return self
 
     def _fit_cluster(self, rows: csr_array, labels: csr_array, generator: np.random.Generator) -> _Cluster:
         Z = embed(labels, self.rank, self.neighbours, self.projections, generator)[0]
         V = solve_ridge(gram_product(rows), rows.T @ Z, float(self.penalty), steps=self.steps, tolerance=self.tolerance)
-        # Of vectors of length 1 the nearest are those with the smallest angle.
+        # Among vectors of length 1, the nearest have the smallest angle.
         nearest = NearestNeighbors(n_neighbors=min(self.votes, rows.shape[0]), algorithm="brute")
         return _Cluster(V, nearest.fit(normalize(rows @ V)), labels)
 
@@ -158,7 +160,7 @@ class _Cluster:
     labels: csr_array
 
     def votes(self, rows: csr_array) -> FloatArray:
-        """The share of the nearest rows that have a label, (rows, labels)."""
+        """Return the share of the nearest rows that have each label, (rows, labels)."""
         voters: IntArray = self.nearest.kneighbors(normalize(rows @ self.V), return_distance=False)
         count = voters.shape[1]
         ballot = csr_array(
@@ -178,7 +180,7 @@ class _Learner:
 def embed(
     labels: csr_array, rank: int, neighbours: int, projections: int, generator: np.random.Generator
 ) -> tuple[FloatArray, list[float]]:
-    """Embeddings Z of rows by their labels, and the error after each projection, as a share of the sum of squares."""
+    """Return embeddings Z of rows by their labels, and the relative squared error after each projection."""
     unit = csr_array(normalize(labels))
     pairs = _similar_pairs(unit, neighbours)
     target = _products_of_pairs(unit, pairs)
@@ -195,7 +197,7 @@ def embed(
 
 
 def _similar_pairs(unit: csr_array, neighbours: int) -> csr_array:
-    """Omega, (rows, rows): every row with its most similar ones, itself among them, and they with it."""
+    """Return Omega, (rows, rows): each row paired, both ways, with its most similar rows, itself included."""
     nearest = NearestNeighbors(n_neighbors=min(neighbours, unit.shape[0]), metric="cosine").fit(unit)
     graph = csr_array(nearest.kneighbors_graph(unit))
     found = csr_array(graph + graph.T)
@@ -204,7 +206,7 @@ def _similar_pairs(unit: csr_array, neighbours: int) -> csr_array:
 
 
 def _products_of_pairs(rows: Any, pairs: csr_array) -> FloatArray:
-    """The inner products of the rows of each pair, some rows with all others at a time."""
+    """Return the inner product of each pair of rows, computed for a block of rows at a time."""
     n = rows.shape[0]
     found = np.empty(pairs.nnz, rows.dtype)
     size = max(1, SCORES_HELD // n)
@@ -219,9 +221,9 @@ def _products_of_pairs(rows: Any, pairs: csr_array) -> FloatArray:
 
 
 def _project(Z: FloatArray, residual: csr_array, rank: int, begin: FloatArray) -> FloatArray:
-    """Z of the matrix of rank `rank`, without negative eigenvalues, that is nearest to Z Z' + residual."""
+    """Return the new Z: the positive semidefinite matrix of rank `rank` nearest to Z Z' + residual, factored."""
     n = len(Z)
-    if n <= 3 * rank:  # too many of the eigenvalues for an iterative method
+    if n <= 3 * rank:  # an iterative method does not pay for so many of the eigenvalues
         eigenvalues, vectors = eigh(Z @ Z.T + residual.toarray(), subset_by_index=[n - rank, n - 1])
     else:
         total = LinearOperator((n, n), lambda v: Z @ (Z.T @ v) + residual @ v, dtype=Z.dtype)

@@ -1,8 +1,8 @@
-"""Figure 2: NDCG@10 over epochs on train, validation and test, and the other losses by the same protocol.
+"""Figure 2: NDCG@10 over epochs on train, validation and test data, with other losses under the same protocol.
 
-The network is that of the paper, three hidden layers of 80 ReLU units, trained by Adam. The paper's schedule is 1,000
-epochs at rate 1e-5; its authors' code takes a step for each query. It hardly moves a network on few queries, so a
-faster schedule stands beside it: rate 1e-3 and batches of whole lists.
+The network is the paper's: three hidden layers of 80 ReLU units, trained by Adam. The paper's schedule is 1,000 epochs
+at learning rate 1e-5, and its authors' code takes one step per query. With few queries this hardly moves the network,
+so we add a faster schedule with learning rate 1e-3 and batches of whole lists.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from plackett import metrics
 from plackett.data.containers import RankingData
 from plackett.data.splits import Fold
 from plackett.experiments.datasets import DataFolder
+from plackett.experiments.determinism import one_thread, with_shuffled_rows
 from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results
-from plackett.experiments.one_thread import one_thread
 from plackett.experiments.ranking_data import STAND_INS, load_fold
-from plackett.experiments.row_order import with_shuffled_rows
 from plackett.report import Reproduced
 from plackett.report.page import Axis, Column, LinePlot, Section, Series, Table
 
@@ -42,7 +41,7 @@ METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "lambdarank": ("lambdarank", {}),
     "approx_ndcg": ("approx_ndcg", {}),
 }
-"""Losses with their options. The first three are the paper's; those before lower_bound are drawn."""
+"""Losses with their options. The first three are the paper's; plots show those before lower_bound."""
 
 DRAWN = 6
 RIVALS = ("ListNet", "ListMLE")
@@ -51,23 +50,23 @@ PAPER_P = {"ListNet": 0.00078, "ListMLE": 0.00218}
 PAPER_DATA = "mslr-web10k"
 
 PARTS = ("train", "validation", "test")
-WEIGHTS = {"last": "after the last epoch", "best": "after the epoch that was best on validation"}
-_POINTS = 50  # of a stored curve: means over so many stretches of epochs
-_SIMILAR = 0.01  # of NDCG@10 on train
+WEIGHTS = {"last": "after the last epoch", "best": "after the best epoch on validation"}
+_POINTS = 50  # points per stored curve, each a mean over a stretch of epochs
+_SIMILAR = 0.01  # NDCG@10 on the training data
 
 REMARKS = (
-    "The paper does not say how many queries make a step. Its authors' code (rjagerman/shoelace) takes one, so 1,000 "
-    "epochs of MSLR-WEB10K are six million steps; as many epochs of the 32 training queries of the sample are 32 "
-    "thousand. The fast schedule makes up for it with a rate a hundred times as high.",
-    "ListMLE is as in the paper: one order, with ties broken at random, the same in all epochs. (The order of the file "
-    "would not do: it tells something, and on MQ2008 ListMLE learns it to its harm.) "
-    '"ListMLE, ties anew" draws the order of tied documents at every step, which takes away what ListPL is meant to '
-    "cure. The paper leaves the mapping psi of the labels open: ListPL takes the labels as they are, and "
-    '"ListPL, psi 15" the factor of the authors\' code, with which documents of different grades hardly ever change '
-    "places, so that it is nearly ListMLE with ties anew.",
-    "Tests are two-tailed t-tests of the paired NDCG@10 of the test queries of all folds, the mean over seeds; queries "
-    "without a relevant document have none. The paper does not say over what its test was made.",
-    "Features are standardised over the training rows; the paper does not say what was done with them.",
+    "The paper does not say how many queries make up a step. Its authors' code (rjagerman/shoelace) uses one, so 1,000 "
+    "epochs of MSLR-WEB10K are six million steps, while 1,000 epochs of the sample's 32 training queries are only 32 "
+    "thousand. The fast schedule compensates with a learning rate that is a hundred times higher.",
+    "ListMLE follows the paper: one order, with ties broken at random, fixed for all epochs. (The order of the file "
+    "would not do: it carries information, and on MQ2008 learning it harms ListMLE.) "
+    '"ListMLE, ties anew" draws a new order of tied documents at every step, which removes the problem that ListPL is '
+    "meant to solve. The paper leaves the mapping psi of the labels open: ListPL uses the labels as they are, and "
+    '"ListPL, psi 15" uses the factor in the authors\' code. With that factor, documents of different grades hardly '
+    'ever change places, so it is nearly the same as "ListMLE, ties anew".',
+    "Tests are two-tailed paired t-tests of NDCG@10 (averaged over seeds) over the test queries of all folds. Queries "
+    "without a relevant document have no NDCG. The paper does not say which units its test compares.",
+    "Features are standardised over the training rows; the paper does not say how it scales them.",
 )
 
 
@@ -104,7 +103,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[
 def _train(
     objective: str, options: Mapping[str, Any], schedule: Mapping[str, Any], fold: Fold, seed: int
 ) -> dict[str, Any]:
-    """The curve of each part, and NDCG@10 of the test queries with the weights of the last and of the best epoch."""
+    """Return the curve of each part, and the test NDCG@10 of each query with the weights of the last and best epoch."""
     from plackett import NeuralRanker
 
     epochs, last = schedule["epochs"], {}
@@ -117,7 +116,7 @@ def _train(
         objective, objective_options=dict(options), early_stopping_rounds=epochs, random_state=seed, device="cpu",
         progress=False, **schedule,
     )  # fmt: skip
-    train = with_shuffled_rows(fold.train, seed)  # the order that ListMLE takes for good
+    train = with_shuffled_rows(fold.train, seed)  # the fixed order that ListMLE uses
     model.fit(train, eval_set=[fold.validation, fold.train, fold.test], callbacks=[keep_last])
     columns = {"validation": "valid_0", "train": "valid_1", "test": "valid_2"}
     found: dict[str, Any] = {part: _thinned(model.history_[f"{columns[part]} ndcg@10"]) for part in PARTS}
@@ -140,14 +139,14 @@ def _thinned(curve: Sequence[float]) -> list[float]:
     return [round(float(np.mean(np.asarray(curve)[part])), 5) for part in _stretches(len(curve))]
 
 
-# What the results amount to
+# Findings
 
 
 @dataclass(frozen=True)
 class _Overfitting:
-    """From the tenth of the epochs that is best on validation to the last: the rise on train, the fall elsewhere.
+    """The rise on train and the fall elsewhere, from the best tenth of the epochs on validation to the last tenth.
 
-    The error is the standard error of the fall on validation over folds (or seeds), None if there is one.
+    `fall_error` is the standard error of the fall on validation over folds (or seeds); None if there is only one.
     """
 
     rise: float
@@ -166,7 +165,7 @@ class _Overfitting:
 
 
 class _Group:
-    """All runs on one data set by one schedule."""
+    """All runs on one data set with one schedule."""
 
     def __init__(self, data: str, schedule: str, epochs: int, results: Results) -> None:
         self.data, self.schedule, self.epochs = data, schedule, epochs
@@ -177,19 +176,19 @@ class _Group:
 
     @property
     def title(self) -> str:
-        return f"{self.data}, {self.schedule} schedule"
+        return f'{self.data}, schedule "{self.schedule}"'
 
     @property
     def is_by_fold(self) -> bool:
         return len(self._results[self.methods[0]]) > 1
 
     def curves(self, method: str, part: str) -> Floats:
-        """Of each fold, the mean over seeds; of each seed where there is one fold."""
+        """Return one curve per fold, averaged over seeds; or one per seed if there is only one fold."""
         found = [np.array(result["curves"][part], np.float64) for result in self._results[method]]
         return np.array([curves.mean(axis=0) for curves in found]) if self.is_by_fold else found[0]
 
     def ndcg(self, method: str, weights: str) -> Floats:
-        """Of every test query of all folds; NaN where there is nothing to rank."""
+        """Return the NDCG@10 of each test query of all folds; NaN for queries without a relevant document."""
         return np.concatenate([np.array(result["ndcg"][weights], np.float64) for result in self._results[method]])
 
     def best_epoch(self, method: str) -> float:
@@ -225,7 +224,7 @@ def find(configuration: Mapping[str, Any], results: Results) -> Findings:
         claims += _claims(group)
         rows += of_group
         compared += _compared(group)
-    return Findings(sections, claims, rows, compared, ["data", "schedule", "ListPL against", "number"], REMARKS)
+    return Findings(sections, claims, rows, compared, ["data", "schedule", "ListPL against", "quantity"], REMARKS)
 
 
 def _rows(group: _Group) -> list[dict[str, Any]]:
@@ -262,8 +261,8 @@ def _section(group: _Group, rows: Sequence[Mapping[str, Any]]) -> Section:
         "method", "ndcg_best", "se", "ndcg_last", "minus_partition", "p", "best_epoch", "rise", "fall", "test_fall",
     )  # fmt: skip
     caption = (
-        f"Test queries: {rows[0]['queries']:,}. The best epoch is that of validation. Rise and fall are from the tenth "
-        "of the epochs that is best on validation to the last tenth."
+        f"Test queries: {rows[0]['queries']:,}. The best epoch is the best on validation. Rise and fall are measured "
+        "from the best tenth of the epochs on validation to the last tenth."
     )
     return Section(group.title, [*plots, Table(columns, [[row[key] for key in keys] for row in rows], caption)])
 
@@ -277,7 +276,7 @@ def _plot(group: _Group, part: str) -> LinePlot:
             mean, spread = curves.mean(axis=0), curves.std(axis=0, ddof=min(1, len(curves) - 1))
             series.append(Series(method, mean, epochs, mean - spread, mean + spread))
     over = "folds" if group.is_by_fold else "seeds"
-    spread_over = "one run" if len(curves) == 1 else f"bands are a standard deviation over {over}"
+    spread_over = "one run" if len(curves) == 1 else f"bands show one standard deviation over {over}"
     return LinePlot(series, Axis("epoch"), Axis("NDCG@10"), f"{group.title}: {part}; {spread_over}")
 
 
@@ -288,7 +287,7 @@ def _claims(group: _Group) -> list[Claim]:
 
 
 def _tests(group: _Group, weights: str) -> dict[str, metrics.Comparison]:
-    """ListPL against each rival on the test queries, as the paper does: without a correction."""
+    """Compare ListPL with each rival on the test queries, without a correction, as the paper does."""
     return {
         rival: metrics.compare(group.ndcg("ListPL", weights), group.ndcg(rival, weights), correction="none")
         for rival in RIVALS
@@ -297,7 +296,7 @@ def _tests(group: _Group, weights: str) -> dict[str, metrics.Comparison]:
 
 def _above(group: _Group, weights: str) -> Claim:
     tests = _tests(group, weights)
-    said = [f"{test.difference:+.4f} to {rival} (p = {test.t_test:.2g})" for rival, test in tests.items()]
+    said = [f"{test.difference:+.4f} over {rival} (p = {test.t_test:.2g})" for rival, test in tests.items()]
     return Claim(
         f"ListPL ranks test queries better than ListNet and ListMLE, p < 0.05, {WEIGHTS[weights]} ({group.title})",
         all(test.difference > 0 and test.t_test < 0.05 for test in tests.values()),
@@ -308,7 +307,7 @@ def _above(group: _Group, weights: str) -> Claim:
 def _similar_on_train(group: _Group) -> Claim:
     ends = {method: float(group.curves(method, "train")[:, -1].mean()) for method in ("ListPL", "ListNet")}
     return Claim(
-        f"ListPL is similar to ListNet on train, within {_SIMILAR} of NDCG@10 at the end ({group.title})",
+        f"ListPL is close to ListNet on train: NDCG@10 differs by less than {_SIMILAR} at the end ({group.title})",
         abs(ends["ListPL"] - ends["ListNet"]) < _SIMILAR,
         ", ".join(f"{method} {end:.4f}" for method, end in ends.items()),
     )
@@ -317,15 +316,15 @@ def _similar_on_train(group: _Group) -> Claim:
 def _overfitting(group: _Group) -> list[Claim]:
     found = {method: group.overfitting(method) for method in ("ListPL", *RIVALS)}
     said = "; ".join(f"{method}: {of.described}" for method, of in found.items())
-    since = f"since the tenth of the epochs that was best on validation: {said}"
+    since = f"change since the best tenth of the epochs on validation: {said}"
     return [
         Claim(
-            f"ListNet and ListMLE overfit: they go on rising on train and fall on validation ({group.title})",
+            f"ListNet and ListMLE overfit: they keep rising on train and fall on validation ({group.title})",
             all(found[rival].is_clear for rival in RIVALS),
             since,
         ),
         Claim(
-            f"ListPL falls least on validation of the three ({group.title})",
+            f"ListPL falls the least of the three on validation ({group.title})",
             all(found["ListPL"].fall < found[rival].fall for rival in RIVALS),
             since,
         ),
@@ -333,7 +332,7 @@ def _overfitting(group: _Group) -> list[Claim]:
 
 
 def _compared(group: _Group) -> list[Reproduced]:
-    """The paper's p values, where the data are the paper's."""
+    """Compare p values with the paper's, if the data are the paper's."""
     if not {"ListPL", *RIVALS} <= set(group.methods):
         return []
     is_papers = group.data == PAPER_DATA

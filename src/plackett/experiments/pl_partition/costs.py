@@ -1,10 +1,9 @@
-"""Figure 2: time and memory of training steps against the number of items.
+"""Figure 2: time and memory of training steps by number of items.
 
-N free parameters, batches of 20 rankings as in figure 1, 1,000 steps of stochastic gradient descent. Rounds of 20 steps
-are timed, after some that are not, and their median is scaled to 1,000. Time is that of the processor, with one thread.
-Processors do not run at the same speed all the time: rounds take turns with rounds of PL-LB, and methods are compared
-by the ratio to it. Memory is what the steps add to that of the process at its highest; each method has a process of its
-own.
+The model has N free parameters and takes 1,000 steps of stochastic gradient descent on batches of 20 rankings, as in
+figure 1. After a warm-up we time rounds of 20 steps and scale their median to 1,000 steps. Times are processor time in
+one thread. Because processor speed varies, rounds alternate with rounds of PL-LB, and methods are compared by their
+ratio to PL-LB. Memory is the peak that the steps add to the process; each method runs in its own process.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ import numpy as np
 from plackett.experiments.datasets import DataFolder
 from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results
 from plackett.experiments.pl_partition.utilities import METHODS as CLOSED
-from plackett.experiments.pl_partition.utilities import PAIRWISE, Objective, draw_rankings
+from plackett.experiments.pl_partition.utilities import PAIRWISE, BatchLoss, draw_rankings
 from plackett.report.page import Axis, Column, LinePlot, Section, Series, Table
 
 MIDPOINT = "PL-Partition, midpoint rule"
 METHODS = {**CLOSED, MIDPOINT: "midpoint"}
 STEPS = 1_000
 REMARKS = (
-    "The paper measures a Nvidia V100 and its CUDA memory; here it is one thread of a processor and the memory of its "
-    "process. Orders and slopes can be compared, seconds and bytes cannot.",
-    "PL-Partition is the adaptive rule; the paper's own is the midpoint rule with T = 10,000 and c = 5.",
-    "The pairwise losses go through the pairs of a list without keeping them: their memory grows as that of the "
-    "others, and RankNet does not run out of it at N = 100,000.",
-    "Less than 0.01 MB is shown as 0.01 MB.",
+    "The paper measures time and CUDA memory on an Nvidia V100; we measure one processor thread and the memory of its "
+    "process. Orderings and slopes are comparable, seconds and bytes are not.",
+    "PL-Partition uses the adaptive rule; the paper's own rule is the midpoint rule with T = 10,000 and c = 5.",
+    "Our pairwise losses loop over the pairs of a list without storing them. Their memory therefore grows like that of "
+    "the other losses, and RankNet does not run out of memory at N = 100,000.",
+    "Values below 0.01 MB are shown as 0.01 MB.",
 )
 _CLOSE = 1.25
 _MEGABYTE = 1e6
-_LEAST = 0.01  # megabytes; below, what is seen is chance
+_LEAST = 0.01  # megabytes; smaller readings are noise
 
 
 def cells(configuration: Mapping[str, Any], _: DataFolder) -> list[Cell]:
@@ -50,14 +49,14 @@ def run(configuration: Mapping[str, Any], cell: Cell, _: DataFolder) -> dict[str
 
 
 def measure(configuration: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
-    """Seconds of 1,000 steps, megabytes added by them, and seconds over those of the reference in turns with it."""
+    """Measure seconds per 1,000 steps, their ratio to the reference in alternating rounds, and megabytes added."""
     from statistics import median
 
-    from plackett.experiments.one_thread import one_thread
-    from plackett.timing import PeakMemory
+    from plackett.experiments.determinism import one_thread
+    from plackett.experiments.timing import PeakMemory
 
     with one_thread():
-        _steps(configuration, 30, cell["method"])(1)  # libraries are loaded and kernels compiled
+        _steps(configuration, 30, cell["method"])(1)  # load libraries and compile kernels
         steps = _steps(configuration, cell["items"], cell["method"])
         with PeakMemory() as peak:
             steps(configuration["warm_up"])
@@ -83,7 +82,7 @@ def _seconds(steps: Any, number: int) -> float:
 
 
 def _steps(configuration: Mapping[str, Any], items: int, method: str) -> Any:
-    """A function that takes so many steps."""
+    """Return a function that takes a given number of steps."""
     import torch
 
     batch = configuration["batch"]
@@ -91,7 +90,7 @@ def _steps(configuration: Mapping[str, Any], items: int, method: str) -> Any:
     rankings, _ = draw_rankings(
         {"items": items, "rankings": count, "seed": 0}, configuration["tiers"], configuration["top"]
     )
-    objective = Objective(METHODS[method], rankings)
+    objective = BatchLoss(METHODS[method], rankings)
     batches = np.arange(count).reshape(-1, batch)
     parameters = torch.zeros(items, requires_grad=True)
     optimiser = torch.optim.SGD([parameters], 0.1)
@@ -129,11 +128,11 @@ def _plot(rows: list[dict[str, Any]], what: str, axis: Axis) -> LinePlot:
     series = [
         Series(method, [row[what] for row in found], [row["items"] for row in found]) for method, found in own.items()
     ]
-    return LinePlot(series, Axis("items N", log=True), axis, f"{axis.title.capitalize()} against items")
+    return LinePlot(series, Axis("items N", log=True), axis, f"{axis.title.capitalize()} by number of items")
 
 
 def _claims(rows: list[dict[str, Any]], top: int) -> list[Claim]:
-    """Sizes count from where the upper tiers have as many items as they may have: below, both N and they grow."""
+    """Compare sizes N above the limit on the upper tiers; below it, the tiers grow along with N."""
     seconds = {(row["method"], row["items"]): row["seconds"] for row in rows if row["items"] > top}
     sizes = sorted({n for _, n in seconds})
     first, last = sizes[0], sizes[-1]
@@ -150,17 +149,18 @@ def _claims(rows: list[dict[str, Any]], top: int) -> list[Claim]:
         Claim(
             "The time of PL-Partition approaches that of PL-LB as N grows",
             ratio[-1] < ratio[0] and ratio[-1] < _CLOSE,
-            f"time of PL-Partition over that of PL-LB: {listed(ratio)}",
+            f"time of PL-Partition divided by time of PL-LB: {listed(ratio)}",
         ),
         Claim(
-            "The time of pairwise methods grows faster with N than that of listwise ones",
+            "The time of pairwise methods grows faster with N than that of listwise methods",
             min(pairs) > max(lists),
-            f"from N = {first:,} to {last:,} times " + ", ".join(f"{m} {value:.3g}" for m, value in growth.items()),
+            f"growth factor from N = {first:,} to {last:,}: "
+            + ", ".join(f"{m} {value:.3g}" for m, value in growth.items()),
         ),
     ]
     if MIDPOINT in growth:
         slower = [ratios[MIDPOINT, n] / ratios["PL-Partition", n] for n in sizes]
-        evidence = f"time of the midpoint rule over that of the adaptive rule: {listed(slower)}"
+        evidence = f"time of the midpoint rule divided by time of the adaptive rule: {listed(slower)}"
         claims.append(Claim("The adaptive rule is faster than the midpoint rule", min(slower) > 1.0, evidence))
     return claims
 

@@ -1,4 +1,4 @@
-"""Table 3: how large the data sets of extreme classification are."""
+"""Table 3: size of the data sets for extreme classification."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ PUBLISHED: Mapping[str, tuple[float, ...]] = {
 """`COUNTS`, then `MEANS`."""
 
 OVER_ALL_ROWS = ("delicious-1k", "eurlex-4k")
-"""Where the paper's means are over training and test rows; elsewhere over training rows."""
+"""Data sets for which the paper averages over training and test rows; for the others, over training rows only."""
 
 REMARKS = (
-    "The paper does not say what its means are over. Rows per label times labels is labels per row times rows: with "
-    "its own counts this holds for training and test rows together on D-1K and E-4K, and for training rows alone on "
-    "W-31K and D-200K. Ours are taken in the same way, those of stand-ins over training rows.",
-    "Stand-ins are generated in the shape of a data set that was not there, and are compared with nothing.",
+    "The paper does not say which rows its means cover. Rows per label times labels must equal labels per row times "
+    "rows. With the paper's counts this holds for training and test rows together on D-1K and E-4K, and for training "
+    "rows alone on W-31K and D-200K. We average in the same way, and over training rows for stand-ins.",
+    "Stand-ins are generated with the shape of a data set that was not available. Their numbers are not compared with "
+    "the paper's.",
 )
 
 
@@ -59,13 +60,13 @@ def find(_: Mapping[str, Any], results: Results) -> Findings:
 
 
 def _same(row: Mapping[str, Any]) -> Claim:
-    """Counts to the last row, means within 0.1."""
+    """Claim that counts are equal and means agree within 0.1."""
     published = dict(zip((*COUNTS, *MEANS), PUBLISHED[row["data"]], strict=True))
     differing = [name for name in COUNTS if row[name] != published[name]]
     differing += [name for name in MEANS if abs(row[name] - published[name]) > 0.1]
-    evidence = "; ".join(f"{name} {row[name]:,.6g} here, {published[name]:,.6g} there" for name in differing)
-    text = f"{short_name(row['data'])} has the size that the paper gives"
-    return Claim(text, not differing, evidence or "all counts are the same, and means within 0.1")
+    evidence = "; ".join(f"{name} {row[name]:,.6g} here, {published[name]:,.6g} in the paper" for name in differing)
+    text = f"{short_name(row['data'])} has the size that the paper reports"
+    return Claim(text, not differing, evidence or "all counts are equal, and means agree within 0.1")
 
 
 EXPERIMENT = Experiment(

@@ -1,11 +1,11 @@
-"""Figures 1 and 3: how well each method recovers the utilities of items from partitioned rankings.
+"""Figures 1 and 3: how well each method recovers item utilities from partitioned rankings.
 
-N free parameters, one per item, are trained by AdaGrad (rate 0.1) on batches of 20 rankings, of which a fifth is held
-out for early stopping by the method's own loss. The error is the mean squared difference between the softmax of the
-parameters and the true worths. PL-TopK is an oracle: it knows the order within the upper tiers.
+AdaGrad (learning rate 0.1) trains N free parameters, one per item, on batches of 20 rankings. A fifth of the rankings
+is held out for early stopping by the method's own loss. The error is the mean squared difference between the softmax of
+the parameters and the true worths. PL-TopK is an oracle: it knows the order within the upper tiers.
 
-The paper does not give n and N of each point, nor batch size and stopping rule of this experiment; those of figure 2
-(batches of 20) are used, and points on the axes as the figure shows them.
+The paper gives neither n and N of each point nor the batch size and stopping rule of this experiment. We use the
+batches of 20 from figure 2 and points on the axes that the figure shows.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ METHODS = {
 ORACLE = "PL-TopK"
 PAIRWISE = ("RankNet", "RankSVM")
 REMARKS = (
-    "The paper gives neither n and N of each point nor the number of steps; at most 1,000 steps are taken here, the "
-    "number that the paper times in figure 2.",
-    "Where an item is in the upper tiers only a few times, the noise of the sample is larger than the bias of PL-LB, "
-    "which pulls worths together as a penalty would: there PL-LB is as good as the exact likelihood or better, and "
-    "better than the oracle too.",
-    "RankNet and RankSVM take a number of pairs that grows with N times the size of the upper tiers; at N = 10,000 "
-    "they have two seeds at one point, and they are left out at the points where the table has no row for them.",
+    "The paper gives neither n and N of each point nor the number of steps. We take at most 1,000 steps, the number "
+    "that the paper times in figure 2.",
+    "If an item is in the upper tiers only a few times, sampling noise exceeds the bias of PL-LB, which pulls worths "
+    "together like a penalty. There PL-LB is as good as the exact likelihood or better, and also better than the "
+    "oracle.",
+    "The number of pairs in RankNet and RankSVM grows with N times the size of the upper tiers. At N = 10,000 they "
+    "have two seeds at one point. They are left out where the table has no row for them.",
 )
 
 
@@ -50,7 +50,7 @@ def cells(configuration: Mapping[str, Any], _: DataFolder) -> list[Cell]:
 
 
 def _seeds(configuration: Mapping[str, Any], items: int, rankings: int, method: str) -> int:
-    """Pairwise methods take so long that they have fewer seeds at some points, and none at others."""
+    """Return the number of seeds. Slow pairwise methods get fewer at some points and none at others."""
     seeds: int = configuration["seeds"]
     fewer = [count for *point, count in configuration["fewer_pairs"] if point == [items, rankings]]
     return fewer[0] if fewer and method in PAIRWISE else seeds
@@ -60,7 +60,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, _: DataFolder) -> dict[str
     import torch
 
     rankings, worths = draw_rankings(cell, configuration["tiers"], configuration["top"])
-    objective = Objective(METHODS[cell["method"]], rankings)
+    objective = BatchLoss(METHODS[cell["method"]], rankings)
     held = max(1, cell["rankings"] // 5)
     parameters = torch.zeros(cell["items"], requires_grad=True)
     optimiser = torch.optim.Adagrad([parameters], 0.1)
@@ -85,14 +85,14 @@ def run(configuration: Mapping[str, Any], cell: Cell, _: DataFolder) -> dict[str
 
 
 class Ranking:
-    """The items of the upper tiers of each ranking, best first, with their tiers; all others are the last tier."""
+    """The items in the upper tiers of a ranking, best first, with their tiers; all other items form the last tier."""
 
     def __init__(self, order: np.ndarray, tiers: np.ndarray, items: int) -> None:
         self.order, self.tiers, self.items = order, tiers, items
 
 
 def draw_rankings(cell: Cell, tiers: int, top: int) -> tuple[list[Ranking], np.ndarray]:
-    """Rankings drawn as `plackett.data.make_partitions` draws them, their order kept for the oracle."""
+    """Draw rankings as `plackett.data.make_partitions` does, but keep their order for the oracle."""
     generator = np.random.default_rng(cell["seed"])
     items = cell["items"]
     worths = np.exp(generator.uniform(0.0, np.log(items), items))
@@ -108,8 +108,8 @@ def draw_rankings(cell: Cell, tiers: int, top: int) -> tuple[list[Ranking], np.n
     return found, worths / worths.sum()
 
 
-class Objective:
-    """The loss of a method, the mean over some rankings; "midpoint" is PL-Partition by the paper's own rule."""
+class BatchLoss:
+    """The mean loss of a method over a batch of rankings; "midpoint" is PL-Partition with the paper's own rule."""
 
     def __init__(self, name: str, rankings: list[Ranking]) -> None:
         self._name, self._rankings = name, rankings
@@ -162,7 +162,7 @@ def find(configuration: Mapping[str, Any], results: Results) -> Findings:
 
 
 def _plot(rows: list[dict[str, Any]], along: str, fixed: str, title: str) -> list[LinePlot]:
-    """A plot for each value of `fixed` that has several values of `along`."""
+    """Draw one plot for each value of `fixed` that has several values of `along`."""
     plots = []
     for value in sorted({row[fixed] for row in rows}):
         here = [row for row in rows if row[fixed] == value]
@@ -183,7 +183,7 @@ def _plot(rows: list[dict[str, Any]], along: str, fixed: str, title: str) -> lis
                         [m + e for m, e in zip(mse, error, strict=True)],
                     )
                 )
-        caption = f"{fixed} = {value:,}; bars are standard errors over seeds"
+        caption = f"{fixed} = {value:,}; bars show standard errors over seeds"
         plots.append(
             LinePlot(series, Axis(title, log=True), Axis("mean squared error", log=True), caption, error_bars=True)
         )
@@ -191,7 +191,7 @@ def _plot(rows: list[dict[str, Any]], along: str, fixed: str, title: str) -> lis
 
 
 def _lowest(rows: list[dict[str, Any]], configuration: Mapping[str, Any]) -> list[Claim]:
-    """The claim of the paper where items are seen often enough to be told apart, and what there is where they are not.
+    """Check the paper's claim where items are seen often enough to be distinguished, and separately where they are not.
 
     The upper tiers end at the last of tiers - 1 places drawn from those allowed, on average at 1 - 1/tiers of them.
     """
@@ -202,26 +202,27 @@ def _lowest(rows: list[dict[str, Any]], configuration: Mapping[str, Any]) -> lis
         here = {r["method"]: r["mse"] for r in rows if (r["items"], r["rankings"]) == (items, rankings)}
         others = {method: mse for method, mse in here.items() if method not in (ORACLE, "PL-Partition")}
         best = min(others, key=lambda method: others[method])
-        ratio = f"{best} {others[best] / here['PL-Partition']:.3g} times at N = {items:,}, n = {rankings:,}"
+        ratio = f"{best} {others[best] / here['PL-Partition']:.3g} at N = {items:,}, n = {rankings:,}"
         upper = (1.0 - 1.0 / configuration["tiers"]) * min(configuration["top"], items - 1)
         if rankings * upper < configuration["seen"] * items:
             scarce.append(ratio)
         else:
             (held if others[best] > here["PL-Partition"] else failed).append(ratio)
     often = f"where items are in the upper tiers {configuration['seen']} times or more on average"
+    relative = "next best method and its error relative to PL-Partition: "
     claims = [
         Claim(
-            f"PL-Partition has the lowest error of all methods but the oracle at every (N, n) {often}",
+            f"PL-Partition has the lowest error of all methods except the oracle at every (N, n) {often}",
             not failed,
-            "next best: " + "; ".join(failed + held),
+            relative + "; ".join(failed + held),
         )
     ]
     if scarce:
         claims.append(
             Claim(
-                "PL-Partition has the lowest error also where items are seen less often",
+                "PL-Partition also has the lowest error where items are seen less often",
                 all(" 0." not in ratio for ratio in scarce),
-                "next best: " + "; ".join(scarce),
+                relative + "; ".join(scarce),
             )
         )
     return claims

@@ -1,4 +1,4 @@
-"""Figure 2: l-ListMLE and coordinate ascent with growing numbers of features."""
+"""Figure 2: l-ListMLE and coordinate ascent with an increasing number of features."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ SYSTEMS = ("l-ListMLE", "partition", "CA")
 RANDOM = ("random 0", "random 1", "random 2")
 ORDERS = ("as given", *RANDOM, "best first")
 CROSSING = {"NDCG@1": 200, "NDCG@10": 100}
-"""From how many features on the paper sees l-ListMLE ahead of coordinate ascent, on Yahoo's data."""
+"""The number of features from which the paper sees l-ListMLE ahead of coordinate ascent, on Yahoo's data."""
 
 REMARKS = (
-    "The paper does not say in which order it adds features. Here they come as the files have them, at random (three "
-    "times), and by the NDCG@10 that each reaches alone on the training lists, best first.",
+    "The paper does not say in which order it adds features. We add them in file order, in random order (three times), "
+    "and best first by the NDCG@10 that each feature reaches alone on the training lists.",
     "`partition`, the exact likelihood of the ties with the same prior, is not in the paper. Where it keeps up and "
-    "l-ListMLE does not, it is not the Plackett-Luce model that lacks features: l-ListMLE learns a random order of the "
-    "tied documents as if it were known.",
-    "Of the stand-in's features the first seven matter and the others are related to them: more of them are not "
-    "richer in the sense of the paper.",
+    "l-ListMLE does not, a lack of features is not the problem of the Plackett-Luce model: l-ListMLE learns a random "
+    "order of tied documents as if it were known.",
+    "In the stand-in, only the first seven features matter and the others are related to them. Adding features does "
+    "not make the data richer in the paper's sense.",
 )
 
 
@@ -66,7 +66,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[
 
 
 def feature_order(train: RankingData, name: str) -> Any:
-    """The numbers of the features, by a name of `ORDERS`."""
+    """Return the feature indices in the order that `name`, one of `ORDERS`, stands for."""
     count = train.X.shape[1]
     if name in RANDOM:
         return np.random.default_rng(RANDOM.index(name)).permutation(count)
@@ -101,7 +101,7 @@ def find(_: Mapping[str, Any], results: Results) -> Findings:
 
 
 def _mean(rows: list[dict[str, Any]], system: str, metric: str) -> dict[int, float]:
-    """By number of features, over the orders that there are."""
+    """Average over the available orders; return a mean per number of features."""
     own = [row for row in rows if row["system"] == system]
     counts = sorted({row["features"] for row in own})
     return {k: rounded(np.mean([row[metric] for row in own if row["features"] == k])) for k in counts}
@@ -109,8 +109,8 @@ def _mean(rows: list[dict[str, Any]], system: str, metric: str) -> dict[int, flo
 
 def _section(name: str, rows: list[dict[str, Any]]) -> Section:
     groups = {
-        "as the files have them": ("as given",),
-        "at random, mean of three": RANDOM,
+        "in file order": ("as given",),
+        "in random order, mean of three": RANDOM,
         "best first": ("best first",),
     }
     plots, lines = [], []
@@ -120,14 +120,14 @@ def _section(name: str, rows: list[dict[str, Any]]) -> Section:
             curves = {system: _mean(own, system, metric) for system in SYSTEMS}
             series = [Series(system, list(curve.values()), list(curve)) for system, curve in curves.items()]
             caption = f"{title(name)}, features {shown}"
-            plots.append(LinePlot(series, Axis("features", log=True), Axis(f"{metric} of test lists"), caption))
+            plots.append(LinePlot(series, Axis("features", log=True), Axis(f"{metric} on test lists"), caption))
             lines += [[metric, shown, count, *(curves[system][count] for system in SYSTEMS)] for count in curves["CA"]]
-    table = Table(["metric", "features", "number", *SYSTEMS], lines)
+    table = Table(["metric", "feature order", "features", *SYSTEMS], lines)
     return Section(title(name), [*plots, table])
 
 
 def _claims(name: str, rows: list[dict[str, Any]]) -> list[Claim]:
-    """On both sides of the paper's crossing points, means over all orders of features."""
+    """Compare the systems on both sides of the paper's crossing points, averaged over all feature orders."""
     claims = []
     for metric, crossing in CROSSING.items():
         mle, ascent = (_mean(rows, system, metric) for system in ("l-ListMLE", "CA"))
@@ -143,7 +143,7 @@ def _claims(name: str, rows: list[dict[str, Any]]) -> list[Claim]:
                     Claim(
                         f"{title(name)}: with {text} than {crossing} features l-ListMLE is {place} CA in {metric}",
                         those == counts,
-                        f"so with {len(those)} of {len(counts)} numbers of features; l-ListMLE less CA: {differences}",
+                        f"true for {len(those)} of {len(counts)} feature counts; l-ListMLE minus CA: {differences}",
                     )
                 )
     return claims
@@ -152,7 +152,7 @@ def _claims(name: str, rows: list[dict[str, Any]]) -> list[Claim]:
 EXPERIMENT = Experiment(
     name="plrank-figure-2",
     paper="PLRank, figure 2",
-    title="Linear systems with growing numbers of features",
+    title="Linear systems with an increasing number of features",
     configurations={
         "quick": {
             "data": {"mq2008": {"features": [2, 12]}, "yahoo stand-in": {"lists": 20, "features": [5, 120]}},

@@ -1,4 +1,4 @@
-"""Figure 3: tree systems as they grow, on a random split into three."""
+"""Figure 3: boosted trees by number of rounds, on a random split into three parts."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ OTHERS = ("LambdaMART", "McRank", "MART-2")
 SPLITS = 3
 METRICS = {"NDCG@1": "ndcg@1", "NDCG@3": "ndcg@3", "NDCG@10": "ndcg@10"}
 REMARKS = (
-    "The axes of the paper's figure are not known from its text; here they are the number of rounds and the NDCG of "
-    "the test lists. A round of McRank is a tree for each grade. Nothing is held out for validation, so the best point "
-    "of a curve cannot be had without looking at the test lists: compare the ends.",
+    "The paper's text does not give the axes of its figure; ours are the number of rounds and NDCG on the test lists. "
+    "One round of McRank grows one tree per grade. No data are held out for validation, so the best point of a curve "
+    "cannot be chosen without looking at the test lists: compare the end points.",
 )
 
 
@@ -55,7 +55,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[
         ).fit(train, eval_set=test)  # fmt: skip
     (curves,) = trees.evals_result_.values()
     kept = range(settings["every"], rounds + 1, settings["every"])
-    grown = len(curves["ndcg@10"])  # fewer than all rounds if nothing was left to split
+    grown = len(curves["ndcg@10"])  # less than `rounds` if there was nothing left to split
     return {
         "rounds": list(kept),
         **{name: [rounded(curves[metric][min(k, grown) - 1]) for k in kept] for name, metric in METRICS.items()},
@@ -64,7 +64,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[
 
 @lru_cache(maxsize=1)
 def _splits(fold: Fold) -> list[tuple[RankingData, RankingData]]:
-    """Of all lists together."""
+    """Split the lists of all parts of the fold."""
     return list(k_fold(concatenate(fold), SPLITS, random_state=0))
 
 
@@ -96,7 +96,7 @@ def _section(name: str, rows: list[dict[str, Any]]) -> Section:
                 for system, own in by.items()
             ],
             Axis("rounds"),
-            Axis(f"{metric} of test lists"),
+            Axis(f"{metric} on test lists"),
             title(name),
         )
         for metric in METRICS
@@ -105,12 +105,13 @@ def _section(name: str, rows: list[dict[str, Any]]) -> Section:
     columns: list[str | Column] = ["system", "rounds", *(Column(name, format=".4f") for name in shown)]
     ends = [[system, own[-1]["rounds"], *(own[-1][name] for name in shown)] for system, own in by.items()]
     return Section(
-        title(name), [*plots, Table(columns, ends, caption="At the end; se: standard error over the three parts")]
+        title(name),
+        [*plots, Table(columns, ends, caption="After the last round; se: standard error over the three splits")],
     )
 
 
 def _claims(name: str, rows: list[dict[str, Any]]) -> list[Claim]:
-    ends = {row["system"]: row for row in rows}  # the last row of a system is its end
+    ends = {row["system"]: row for row in rows}  # later rows overwrite earlier ones: the last round remains
     places = {
         metric: 1 + sum(ends[other][metric] > ends["PLRank(obj=1)"][metric] for other in OTHERS) for metric in METRICS
     }
@@ -118,12 +119,12 @@ def _claims(name: str, rows: list[dict[str, Any]]) -> list[Claim]:
     ours = [system for system in SYSTEMS if system.startswith("PLRank")]
     return [
         Claim(
-            f"{title(name)}: PLRank(obj=1) is among the best two of itself, LambdaMART, McRank and MART in every NDCG",
+            f"{title(name)}: PLRank(obj=1) is among the top two of PLRank, LambdaMART, McRank and MART in every NDCG",
             max(places.values()) <= 2,
-            ", ".join(f"place {place} in {metric}" for metric, place in places.items()),
+            ", ".join(f"rank {place} in {metric}" for metric, place in places.items()),
         ),
         Claim(
-            f"{title(name)}: PLRank with 1, 3 and 6 orders is above LambdaMART, McRank and MART",
+            f"{title(name)}: PLRank with 1, 3 and 6 orders is ahead of LambdaMART, McRank and MART",
             all(ends[system][metric] > ends[best[metric]][metric] for system in ours for metric in METRICS),
             "; ".join(
                 f"{metric}: " + ", ".join(f"{system} {ends[system][metric]:.4f}" for system in (*ours, best[metric]))
@@ -136,7 +137,7 @@ def _claims(name: str, rows: list[dict[str, Any]]) -> list[Claim]:
 EXPERIMENT = Experiment(
     name="plrank-figure-3",
     paper="PLRank, figure 3",
-    title="Tree systems as they grow, on a random split into three",
+    title="Boosted trees by number of rounds, on a random split into three parts",
     configurations={
         "quick": {
             "data": {

@@ -1,7 +1,7 @@
-"""The systems of the paper, fitted and judged in one way for all its tables and figures.
+"""The paper's systems, fitted and evaluated the same way for all its tables and figures.
 
-All trees have the same leaves, learning rate and number of rounds, without early stopping, as in the paper. Lists
-without a relevant document are left out of NDCG and ERR. Everything runs in one thread, so that results do not depend
+All boosted trees use the same number of leaves, learning rate and number of rounds, without early stopping, as in the
+paper. NDCG and ERR skip lists without a relevant document. Everything runs in one thread, so that results do not depend
 on the machine.
 """
 
@@ -17,17 +17,16 @@ import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 
 from plackett import BoostedRanker, CoordinateAscentRanker, LinearRanker, metrics
-from plackett.blas import calm_blas
 from plackett.data.containers import RankingData
 from plackett.data.splits import Fold
 from plackett.experiments.datasets import DataFolder
 from plackett.experiments.framework import Cell, Claim
 from plackett.experiments.ranking_data import STAND_INS, load_fold
 from plackett.report.page import Series
-from plackett.threads import at_most
+from plackett.threads import at_most, single_threaded_blas
 
 Floats = npt.NDArray[np.float64]
-Values = dict[str, Floats]  # of each metric, one a list
+Values = dict[str, Floats]  # metric -> one value per list
 
 TREES: Mapping[str, Mapping[str, Any]] = {
     **{f"PLRank(obj={orders})": {"objective": "plrank", "n_permutations": orders} for orders in (1, 3, 6, 9, 15)},
@@ -42,11 +41,11 @@ TREES: Mapping[str, Mapping[str, Any]] = {
     "c-KLMART": {"objective": "c-klmart"},
     "partition": {"objective": "partition"},
 }
-"""Under the paper's names; `partition`, the exact likelihood of ties, is not in the paper."""
+"""The paper's name of each system -> its options. `partition`, the exact likelihood of ties, is not in the paper."""
 
 LINEAR = ("CA", "l-ListMLE")
 METRICS = ("NDCG@1", "NDCG@3", "NDCG@10", "ERR")
-LEVEL = 0.05  # of significance
+LEVEL = 0.05  # significance level
 
 TITLES: Mapping[str, str] = {
     "mq2008": "MQ2008",
@@ -58,11 +57,11 @@ TITLES: Mapping[str, str] = {
 YAHOO = ("yahoo-ltrc", "yahoo stand-in")
 MICROSOFT = ("mslr-web30k", "mslr-web10k", "mslr-sample", "mslr stand-in")
 DATA = tuple(TITLES)
-_HIGHEST_GRADE = {"mq2008": 2}  # 4 elsewhere
+_HIGHEST_GRADE = {"mq2008": 2}  # 4 for all others
 
 
 def title(name: str) -> str:
-    """Of a data set; a stand-in keeps its name."""
+    """Return the display name of a data set; a stand-in keeps its own name."""
     return TITLES.get(name, name)
 
 
@@ -70,7 +69,7 @@ def title(name: str) -> str:
 
 
 def used(configuration: Mapping[str, Any], data: DataFolder) -> list[str]:
-    """The data sets of a configuration that are there; stand-ins always are."""
+    """Return the available data sets of a configuration; stand-ins are always available."""
     return [name for name in configuration["data"] if name in STAND_INS or data.find(name)]
 
 
@@ -83,7 +82,7 @@ def fold_cells(configuration: Mapping[str, Any], data: DataFolder) -> list[Cell]
 
 
 def fold_of(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> Fold:
-    """The fold of a cell, the first where it says none."""
+    """Load the fold of a cell, or the first fold if the cell names none."""
     return load_fold(cell["data"], cell.get("fold", 0), data, lists=configuration["data"][cell["data"]].get("lists"))
 
 
@@ -92,8 +91,8 @@ def fold_of(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> F
 
 @contextmanager
 def repeatable() -> Iterator[None]:
-    """One thread; and no warning of solvers that stop after a declared number of steps."""
-    with calm_blas(), at_most(1), warnings.catch_warnings():
+    """Use one thread, and silence warnings from solvers that stop after a declared number of steps."""
+    with single_threaded_blas(), at_most(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
 
@@ -114,15 +113,15 @@ def coordinate_ascent(**options: Any) -> CoordinateAscentRanker:
 
 
 def list_mle(**options: Any) -> LinearRanker:
-    """l-ListMLE: the first ten places, the prior of the paper."""
+    """l-ListMLE: the top ten places and the paper's prior."""
     return LinearRanker("listmle", random_state=0, **options)
 
 
-# Judging
+# Evaluation
 
 
 def judge(scores: Floats, data: RankingData, name: str) -> Values:
-    """Each metric of the lists that have a value."""
+    """Compute each metric for every list on which it is defined."""
     options: dict[str, Any] = {"offsets": data.offsets, "reduction": "none"}
     values: dict[str, Any] = {f"NDCG@{k}": metrics.ndcg(scores, data.y, k=k, **options) for k in (1, 3, 10)}
     values["ERR"] = metrics.err(scores, data.y, max_grade=_HIGHEST_GRADE.get(name, 4), **options)
@@ -130,7 +129,7 @@ def judge(scores: Floats, data: RankingData, name: str) -> Values:
 
 
 def rounded(value: float | np.floating[Any]) -> float:
-    """Six significant digits.
+    """Round to six significant digits.
 
     >>> rounded(2 / 3)
     0.666667
@@ -139,7 +138,7 @@ def rounded(value: float | np.floating[Any]) -> float:
 
 
 def summarise(values: Values) -> dict[str, Any]:
-    """Mean and standard error of each metric, and how many lists there are."""
+    """Return the mean and standard error of each metric, and the number of lists."""
     lists = len(next(iter(values.values())))
     return {
         "lists": lists,
@@ -149,7 +148,7 @@ def summarise(values: Values) -> dict[str, Any]:
 
 
 def pool(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The summary of the lists of all folds together.
+    """Combine the summaries of all folds into one.
 
     >>> part = {"lists": 4, "means": {"ERR": 0.5}, "errors": {"ERR": 0.2}}
     >>> pool([part, part])
@@ -170,16 +169,16 @@ def pool(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def with_errors(name: str, means: Sequence[float], errors: Sequence[float], x: Sequence[float] | None = None) -> Series:
-    """From one standard error below to one above."""
+    """Build a series with a band of one standard error on either side."""
     mean, error = np.array(means), np.array(errors)
     return Series(name, list(means), x, (mean - error).tolist(), (mean + error).tolist())
 
 
-# Which is better
+# Comparisons
 
 
 class Pair(NamedTuple):
-    """How much the first is ahead, and the p value of the paired t-test over lists."""
+    """The lead of the first system over the second, and the p value of the paired t-test over lists."""
 
     first: str
     second: str
@@ -191,7 +190,7 @@ class Pair(NamedTuple):
 
 
 def paired(values: Mapping[str, Sequence[float]], pairs: Iterable[tuple[str, str]]) -> list[Pair]:
-    """Values are one a list. p values are corrected for the number of pairs (Holm)."""
+    """Compare pairs of systems, given one value per list. Holm's method corrects p values for the number of pairs."""
     wanted = list(pairs)
     tests = [metrics.compare(values[a], values[b], resamples=1) for a, b in wanted]  # the interval is not used
     p_values = metrics.correct([test.t_test for test in tests])
@@ -205,25 +204,31 @@ def ordering(
     *,
     up_to_chance: bool = False,
 ) -> Claim:
-    """The claim that the first of each pair is ahead on every data set; `up_to_chance`: that none is behind by more
-    than chance explains. The evidence says where it is not so. Values are by data set and system, one a list.
+    """Claim that the first system of each pair is ahead on every data set.
+
+    With `up_to_chance`, claim only that none is significantly behind. The evidence names the exceptions. `values` maps
+    data set and system to one value per list.
     """
     holds, evidence = True, []
     for name, by_system in values.items():
         found = paired(by_system, pairs)
         failed = [p for p in found if not (p.difference > 0.0 or (up_to_chance and p.p >= LEVEL))]
         holds &= not failed
-        shown = failed if len(pairs) > 1 else found
-        counted = [f"{len(pairs) - len(failed)} of {len(pairs)}"] if len(pairs) > 1 else []
-        evidence.append(f"{title(name)}: {', '.join([*counted, *(f'{pair}' for pair in shown)])}")
+        listed = ", ".join(f"{pair}" for pair in (failed if len(pairs) > 1 else found))
+        if len(pairs) > 1:
+            counted = f"true for {len(pairs) - len(failed)} of {len(pairs)} pairs"
+            listed = f"{counted}, not for {listed}" if failed else counted
+        evidence.append(f"{title(name)}: {listed}")
     return Claim(text, holds, "NDCG@10. " + "; ".join(evidence))
 
 
 def linear_claims(values: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Claim]:
-    """Which linear system is ahead: l-ListMLE on Yahoo's data and what has their shape, CA on Microsoft's."""
+    """Claim that l-ListMLE is ahead on Yahoo's data and their stand-in, and CA on Microsoft's and theirs."""
     expected = {**dict.fromkeys(YAHOO, ("l-ListMLE", "CA")), **dict.fromkeys(MICROSOFT, ("CA", "l-ListMLE"))}
     return [
-        ordering(f"{expected[name][0]} is above {expected[name][1]} on {title(name)}", [expected[name]], {name: found})
+        ordering(
+            f"{expected[name][0]} is ahead of {expected[name][1]} on {title(name)}", [expected[name]], {name: found}
+        )
         for name, found in values.items()
         if name in expected
     ]

@@ -1,4 +1,4 @@
-"""Table 1: all systems on all data."""
+"""Table 1: all systems on all data sets."""
 
 from __future__ import annotations
 
@@ -67,24 +67,25 @@ PUBLISHED: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "l-ListMLE": (0.3838, 0.3880, 0.4230, 0.3234),
     },
 }
-"""`METRICS` of each system."""
+"""Data set -> system -> values of `METRICS`."""
 
 STATE_OF_THE_ART = ("LambdaMART", "McRank", "MART-1", "MART-2")
 CONSISTENT = {"c-MART-1": "MART-1", "c-CosMART": "CosMART", "c-KLMART": "KLMART"}
 COMPETITIVE = ("PLRank(obj=1)", "LambdaMART", "McRank")
 REMARKS = (
-    "Trees are LightGBM's, grown on histograms of features, with at least 20 documents a leaf and 1 added to the "
-    "curvature of each; the paper has its own, in C++, and says nothing of such limits. PLRank's loss is the mean over "
-    "orders, not the sum, so that this 1 means the same for any number of orders. LambdaMART is LightGBM's.",
-    "The paper gives no formulas for its cosine and KL systems; those used are derived in docs/plrank.md.",
-    "The number of trees is fixed, as in the paper. On small data so many trees learn the noise: the last columns say "
-    "which round was best on validation, and what NDCG@10 the test lists have there.",
-    "Stand-ins are generated lists of the shape of the paper's data, far fewer, with fewer trees; their figures say "
-    "nothing about those data and are not set beside the paper's. The paper's own data sets are used whole where they "
-    "are there; every system then takes from minutes to hours.",
-    "The text of the paper says that the consistent forms are no match for LambdaMART; in its own table c-MART-1 is "
-    "above LambdaMART on Yahoo's data, 0.784 against 0.7809 in NDCG@10.",
-    "The paper does not say what it does with lists that have no relevant document; they are left out here.",
+    "Our trees come from LightGBM: they are grown on feature histograms, with at least 20 documents per leaf and 1 "
+    "added to the curvature of each leaf. The paper uses its own C++ trees and mentions no such limits. Our PLRank "
+    "loss is the mean over orders, not the sum, so that the added 1 means the same for any number of orders. "
+    "LambdaMART is LightGBM's.",
+    "The paper gives no formulas for its cosine and KL systems; docs/plrank.md derives the ones used here.",
+    "The number of trees is fixed, as in the paper. On small data this many trees overfit: the last columns show the "
+    "round that was best on validation, and the test NDCG@10 at that round.",
+    "Stand-ins are generated lists with the shape of the paper's data, but far fewer lists and fewer trees. Their "
+    "numbers say nothing about the real data and are not compared with the paper's. The paper's own data sets, where "
+    "available, are used in full; each system then takes minutes to hours.",
+    "The paper's text says that the consistent forms are no match for LambdaMART, but in its own table c-MART-1 is "
+    "ahead of LambdaMART on Yahoo's data, with an NDCG@10 of 0.784 against 0.7809.",
+    "The paper does not say how it treats lists without a relevant document; we leave them out.",
 )
 
 
@@ -114,7 +115,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[
 
 
 def _judged(scores: Any, test: Any, cell: Cell) -> dict[str, Any]:
-    """The summary, and for paired tests NDCG@10 of each list."""
+    """Return the summary, and the NDCG@10 of each list for paired tests."""
     values = judge(scores, test, cell["data"])
     return {**summarise(values), "ndcg@10": [round(value, 5) for value in values["NDCG@10"].tolist()]}
 
@@ -152,9 +153,10 @@ def _row(name: str, system: str, parts: Sequence[Mapping[str, Any]]) -> dict[str
 def _section(name: str, rows: list[dict[str, Any]], values: Mapping[str, Sequence[float]]) -> Section:
     against = {pair.second: pair for pair in paired(values, [("partition", s) for s in values if s != "partition"])}
     columns: list[str | Column] = [
-        "system", *(Column(metric, format=".4f") for metric in METRICS), Column("error of NDCG@10", format=".4f"),
+        "system", *(Column(metric, format=".4f") for metric in METRICS),
+        Column("standard error of NDCG@10", format=".4f"),
         Column("partition ahead by", format="+.4f"), Column("p", format=".2g"),
-        Column("best round", format=",.0f"), Column("NDCG@10 there", format=".4f"),
+        Column("best round", format=",.0f"), Column("NDCG@10 at best round", format=".4f"),
     ]  # fmt: skip
     table = Table(
         columns,
@@ -166,37 +168,38 @@ def _section(name: str, rows: list[dict[str, Any]], values: Mapping[str, Sequenc
             ]
             for row in rows
         ],
-        caption=f"{title(name)}, {rows[0]['lists']:,} test lists; p of paired t-tests of NDCG@10 over lists, Holm",
+        caption=f"{title(name)}, {rows[0]['lists']:,} test lists; p: paired t-test of NDCG@10 over lists, with Holm's "
+        "correction",
     )  # fmt: skip
     series = with_errors("NDCG@10", [row["NDCG@10"] for row in rows], [row["NDCG@10 se"] for row in rows])
     systems = [row["system"] for row in rows]
-    plot = ItemPlot(systems, [series], Axis("NDCG@10 of test lists, with standard error"), title(name))
+    plot = ItemPlot(systems, [series], Axis("NDCG@10 on test lists, with standard error"), title(name))
     return Section(title(name), [plot, table])
 
 
 def _claims(values: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Claim]:
     plain = ("PLRank(obj=1)", "LambdaMART", "McRank", "MART-2")
     claims = [
-        ordering("PLRank is above l-ListMLE", [("PLRank(obj=1)", "l-ListMLE")], values),
+        ordering("PLRank is ahead of l-ListMLE", [("PLRank(obj=1)", "l-ListMLE")], values),
         ordering(
-            "PLRank, LambdaMART, McRank and MART are above both linear systems",
+            "PLRank, LambdaMART, McRank and MART are ahead of both linear systems",
             [(tree, linear) for tree in plain for linear in LINEAR],
             values,
         ),
         ordering(
-            "PLRank(obj=3) is above LambdaMART, McRank and MART",
+            "PLRank(obj=3) is ahead of LambdaMART, McRank and MART",
             [("PLRank(obj=3)", other) for other in STATE_OF_THE_ART],
             values,
         ),
         ordering(
-            "PLRank(obj=3) matches LambdaMART, McRank and MART: it is significantly behind none",
+            "PLRank(obj=3) matches LambdaMART, McRank and MART: it is not significantly behind any of them",
             [("PLRank(obj=3)", other) for other in STATE_OF_THE_ART],
             values,
             up_to_chance=True,
         ),
         ordering("Three orders are better than one", [("PLRank(obj=3)", "PLRank(obj=1)")], values),
         ordering(
-            "Forms that are consistent with NDCG are above those that are not",
+            "Forms that are consistent with NDCG are ahead of those that are not",
             list(CONSISTENT.items()),
             values,
         ),
@@ -210,7 +213,7 @@ def _claims(values: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Claim]:
 
 
 def _few_significant(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Claim:
-    """Of PLRank, with any number of orders, over the state of the art."""
+    """Count the significant improvements of PLRank, with any number of orders, over the state of the art."""
     pairs = [(ours, other) for ours in TREES if ours.startswith("PLRank") for other in STATE_OF_THE_ART]
     evidence, ahead, significant = [], 0, 0
     for name, by_system in values.items():

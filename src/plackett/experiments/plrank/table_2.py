@@ -1,4 +1,4 @@
-"""Table 2: how large the data sets are, and how rich in features."""
+"""Table 2: size of the data sets and their number of features."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ PUBLISHED: Mapping[str, tuple[float, ...]] = {
     "mslr-web30k": (18_900, 2_270_000, 120, 136),
     "yahoo-ltrc": (20_000, 473_000, 23, 519),
 }
-"""`STATISTICS` of the data to learn from."""
+"""`STATISTICS` of the training data."""
 
-_LARGE = 473_000  # documents of the smaller of the paper's two data sets
+_LARGE = 473_000  # documents in the smaller of the paper's two data sets
 REMARKS = (
-    "Statistics are those of the lists to learn from (of the first fold), as in the paper. Features are those that are "
-    "not the same everywhere: Yahoo's files number 700, of which 519 are used in set 1, and those of MQ2008 46.",
-    "Stand-ins are generated in the shape of the paper's data, with fewer lists; they are compared with nothing.",
-    "The paper's LETOR 4.0 (2.4K queries) is MQ2007 and MQ2008 together; MQ2008 is here.",
+    "Statistics describe the training lists (of the first fold), as in the paper. Constant features are not counted: "
+    "Yahoo's files have 700 numbered features, of which set 1 uses 519; MQ2008's have 46.",
+    "Stand-ins are generated with the shape of the paper's data but fewer lists. Their numbers are not compared with "
+    "the paper's.",
+    "The paper's LETOR 4.0 (2.4K queries) is MQ2007 and MQ2008 together; only MQ2008 is used here.",
 )
 
 
@@ -66,31 +67,34 @@ def _claims(rows: list[dict[str, Any]]) -> list[Claim]:
     for row in rows:
         if row["data"] == "mq2008":
             times = _LARGE / row["documents"]
-            evidence = f"{row['documents']:,} documents in MQ2008, {_LARGE:,} in Yahoo's data: {times:.0f} times"
-            claims.append(Claim("LETOR's data are orders of magnitude smaller than the paper's", times >= 10, evidence))
+            evidence = (
+                f"{row['documents']:,} documents in MQ2008, {_LARGE:,} in Yahoo's data: {times:.0f} times as many"
+            )
+            text = "LETOR's data are orders of magnitude smaller than the paper's"
+            claims.append(Claim(text, times >= 10, evidence))
         if row["data"] in STAND_INS:
             shape = STAND_INS[row["data"]]
             near = abs(row["documents per query"] / shape.mean_length - 1.0) < 0.1 and row["features"] == shape.features
             evidence = (
-                f"{row['documents per query']:.1f} documents a query and {row['features']} features; wanted are "
+                f"{row['documents per query']:.1f} documents per query and {row['features']} features; the paper has "
                 f"{shape.mean_length:g} and {shape.features}"
             )
-            claims.append(Claim(f"The {row['data']} has the shape that the paper gives", near, evidence))
+            claims.append(Claim(f"The {row['data']} has the shape that the paper reports", near, evidence))
         if row["data"] in PUBLISHED:
             wrong = [
-                f"{name} {row[name]:,.6g} here, {paper:,.6g} there"
+                f"{name} {row[name]:,.6g} here, {paper:,.6g} in the paper"
                 for name, paper in zip(STATISTICS, PUBLISHED[row["data"]], strict=True)
-                if abs(row[name] / paper - 1.0) > 0.03  # the paper's are rounded, to 19.9 as 20 thousand
+                if abs(row[name] / paper - 1.0) > 0.03  # the paper rounds, such as 19.9 to 20 thousand
             ]
-            evidence = "; ".join(wrong) or "all within 3%, to which the paper's are rounded"
-            claims.append(Claim(f"{title(row['data'])} has the size that the paper gives", not wrong, evidence))
+            evidence = "; ".join(wrong) or "all within 3%, the rounding of the paper's numbers"
+            claims.append(Claim(f"{title(row['data'])} has the size that the paper reports", not wrong, evidence))
     return claims
 
 
 EXPERIMENT = Experiment(
     name="plrank-table-2",
     paper="PLRank, table 2",
-    title="Statistics of the data of graded lists",
+    title="Statistics of the graded lists",
     configurations={
         "quick": {"data": {"mq2008": {}, "yahoo stand-in": {"lists": 300}, "mslr stand-in": {"lists": 300}}},
         "full": {

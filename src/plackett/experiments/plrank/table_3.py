@@ -1,4 +1,4 @@
-"""Table 3: how many denominators are left when orders share them."""
+"""Table 3: number of distinct denominators when orders share them."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ PUBLISHED: Mapping[str, tuple[float, ...]] = {
     "mslr-web10k": MICROSOFT_RATIOS,
     "mslr-sample": MICROSOFT_RATIOS,
 }
-"""By number of orders. MSLR-WEB10K and the sample of it are queries of Microsoft 30K."""
+"""One ratio per number in `ORDERS`. MSLR-WEB10K and its sample consist of queries from Microsoft 30K."""
 
-_GROUPS = 10  # of lists, that are left out in turn
+_GROUPS = 10  # groups of lists for the jackknife, left out in turn
 REMARKS = (
-    "The whole list is the first denominator of every order and shared by all. Counting it lowers every ratio; the "
-    "paper's fit the count without it, which is the one compared.",
-    "Standard errors are those of other queries: by the jackknife over ten groups of lists. The sample of MSLR has 86 "
-    "queries with 10,000 documents, out of the 30,000 queries of the paper.",
+    "The first denominator of every order is the whole list, which all orders share. Counting it lowers every ratio. "
+    "The paper's ratios fit the count without it, so that is the one compared.",
+    "Standard errors describe the variation between queries, by the jackknife over ten groups of lists. The MSLR "
+    "sample has 86 queries with 10,000 documents, out of the paper's 30,000 queries.",
 )
 
 
@@ -54,7 +54,7 @@ def cells(configuration: Mapping[str, Any], data: DataFolder) -> list[Cell]:
 
 def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[str, Any]:
     fold = fold_of(configuration, cell, data)
-    lists = concatenate([replace(part, X=part.X[:, :0]) for part in fold])  # labels alone matter
+    lists = concatenate([replace(part, X=part.X[:, :0]) for part in fold])  # only labels matter
     with repeatable():
         ratio, with_full = _compression(lists, cell["orders"], configuration["top"])
         groups = [np.arange(len(lists)) % _GROUPS != group for group in range(_GROUPS)]
@@ -66,7 +66,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[
 
 
 def _compression(data: RankingData, orders: int, top: int) -> tuple[float, float]:
-    """Without and with the whole lists."""
+    """Return the compression ratios without and with the whole lists."""
     y = np.asarray(data.y, np.float64)
     objective = PLRankObjective(y, data.offsets, np.ones(len(data)), n_permutations=orders, top=top, random_state=0)
     return objective.compression(include_full=False), objective.compression()
@@ -99,14 +99,14 @@ def find(_: Mapping[str, Any], results: Results) -> Findings:
         for name, found in by.items()
     ]
     plot = LinePlot(
-        series, Axis("orders"), Axis("denominators stored / all"), "Bars are standard errors", error_bars=True
+        series, Axis("orders"), Axis("denominators stored / all"), "Bars show standard errors", error_bars=True
     )
     columns: list[str | Column] = [
         "data", "orders", Column("ratio", format=".4f"), Column("standard error", format=".4f"),
         Column("ratio with whole lists", format=".4f"), Column("equivalent orders", format=".2f"),
     ]  # fmt: skip
     table = Table(columns, [[title(row["data"]), *list(row.values())[1:]] for row in rows])
-    section = Section("Denominators that orders share", [plot, table])
+    section = Section("Shared denominators", [plot, table])
     return Findings([section], _claims(by), rows, compared, ["data", "orders"], REMARKS)
 
 
@@ -115,7 +115,7 @@ def _claims(by: Mapping[str, list[dict[str, Any]]]) -> list[Claim]:
     falling = {name: all(a > b for a, b in pairwise(r)) for name, r in ratios.items()}
     ends = "; ".join(f"{title(name)}: {r[0]:.3f} to {r[-1]:.3f}" for name, r in ratios.items())
     claims = [Claim("The more orders, the more denominators they share", all(falling.values()), ends)]
-    # Real data are compared with real, stand-ins with stand-ins.
+    # Compare real data with real data, and stand-ins with stand-ins.
     for yahoo in (name for name in YAHOO if name in ratios):
         for microsoft in (
             name for name in MICROSOFT if name in ratios and ("stand-in" in name) == ("stand-in" in yahoo)
@@ -125,13 +125,15 @@ def _claims(by: Mapping[str, list[dict[str, Any]]]) -> list[Claim]:
                 Claim(
                     "Orders share less on Microsoft's data than on Yahoo's",
                     above == len(ORDERS),
-                    f"{title(microsoft)} above {title(yahoo)} for {above} of {len(ORDERS)} numbers of orders",
+                    f"ratio of {title(microsoft)} above {title(yahoo)} for {above} of {len(ORDERS)} numbers of orders",
                 )
             )
     for name in (name for name in by if name in PUBLISHED):
         far = max(abs(ours - paper) for ours, paper in zip(ratios[name], PUBLISHED[name], strict=True))
         claims.append(
-            Claim(f"Ratios on {title(name)} are the paper's, within 0.05", far <= 0.05, f"differences up to {far:.3f}")
+            Claim(
+                f"Ratios on {title(name)} match the paper's within 0.05", far <= 0.05, f"largest difference {far:.3f}"
+            )
         )
     return claims
 

@@ -29,15 +29,15 @@ PUBLISHED: Mapping[str, Mapping[str, Mapping[str, float]]] = {
         "LambdaMART": {"NDCG@10": 0.796, "ERR": 0.4649},
     }
 }
-"""LambdaMART's are those of Burges et al. as the paper estimates them; resampled: 0.804 and 0.4669."""
+"""The numbers for LambdaMART are the paper's estimates for Burges et al.; with resampling, 0.804 and 0.4669."""
 
-USUAL = (30, 0.1)  # leaves and rate of table 1
+USUAL = (30, 0.1)  # leaves and learning rate of table 1
 REMARKS = (
-    "The paper sweeps leaves from 100 to 1,000 in steps of 100 and the rate from 0.01 to 0.1 in steps of 0.03, on data "
-    "of 473,000 documents. Here it is the grid of the configuration: 1,000 leaves of at least 20 documents are more "
-    "than small data have, so the leaves go with their size. Yahoo's own data, where they are there, have leaves of "
-    "the paper's range.",
-    "The number of rounds is that which is best on validation, for every setting.",
+    "The paper sweeps leaves from 100 to 1,000 in steps of 100 and the learning rate from 0.01 to 0.1 in steps of "
+    "0.03, on 473,000 documents. We use the grid in the configuration: small data cannot fill 1,000 leaves with at "
+    "least 20 documents each, so the number of leaves depends on the size of the data. Yahoo's own data, where "
+    "available, use leaves in the paper's range.",
+    "For every setting, the number of rounds is the one that is best on validation.",
 )
 
 
@@ -98,7 +98,7 @@ def _is_usual(cell: Cell) -> bool:
 
 
 def _chosen(results: Results, system: str) -> Results:
-    """Of each fold the setting that is best on validation, the first of equals."""
+    """Return the setting that is best on validation for each fold; ties go to the first."""
     own = [(cell, result) for cell, result in results if cell["system"] == system]
     numbers = dict.fromkeys(cell["fold"] for cell, _ in own)
     return [max((x for x in own if x[0]["fold"] == k), key=lambda x: x[1]["validation"]) for k in numbers]
@@ -107,7 +107,7 @@ def _chosen(results: Results, system: str) -> Results:
 def _section(name: str, results: Results, rows: list[dict[str, Any]]) -> Section:
     table = Table(
         ["system", Column("NDCG@10", format=".4f"), Column("standard error", format=".4f"), Column("ERR", format=".4f"),
-         Column("standard error", format=".4f"), "chosen, fold by fold"],
+         Column("standard error", format=".4f"), "chosen in each fold"],
         [[row["system"], row["NDCG@10"], row["NDCG@10 se"], row["ERR"], row["ERR se"], row["chosen"]] for row in rows],
     )  # fmt: skip
     plots = []
@@ -122,7 +122,7 @@ def _section(name: str, results: Results, rows: list[dict[str, Any]]) -> Section
             ]
             series.append(Series(f"rate {rate}", means, leaves))
         plots.append(
-            LinePlot(series, Axis("leaves", log=True), Axis("NDCG@10 of test lists"), f"{title(name)}: {system}")
+            LinePlot(series, Axis("leaves", log=True), Axis("NDCG@10 on test lists"), f"{title(name)}: {system}")
         )
     return Section(title(name), [*plots, table])
 
@@ -130,12 +130,16 @@ def _section(name: str, results: Results, rows: list[dict[str, Any]]) -> Section
 def _claims(name: str, values: Mapping[str, list[float]]) -> list[Claim]:
     (over,) = paired(values, [("PLRank(obj=1)", "LambdaMART")])
     claims = [
-        Claim(f"{title(name)}: tuned, PLRank(obj=1) is above LambdaMART", over.difference > 0.0, f"NDCG@10, {over}")
+        Claim(
+            f"{title(name)}: when tuned, PLRank(obj=1) is ahead of LambdaMART",
+            over.difference > 0.0,
+            f"NDCG@10, {over}",
+        )
     ]
     if values["as in table 1"]:
         (gain,) = paired(values, [("PLRank(obj=1)", "as in table 1")])
-        text = f"{title(name)}: PLRank(obj=1) gains by the choice of leaves and rate"
-        evidence = f"NDCG@10, chosen {gain.difference:+.4f} over 30 leaves and a rate of 0.1 (p = {gain.p:.2g})"
+        text = f"{title(name)}: PLRank(obj=1) gains from tuning leaves and learning rate"
+        evidence = f"NDCG@10 {gain.difference:+.4f} over 30 leaves and a learning rate of 0.1 (p = {gain.p:.2g})"
         claims.append(Claim(text, gain.difference > 0.0, evidence))
     return claims
 

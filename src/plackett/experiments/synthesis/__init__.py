@@ -1,7 +1,9 @@
-"""What none of the papers has: where does the exact treatment of ties pay, and in which kind of model?
+"""Our own experiments, not in any of the papers: where does exact treatment of ties pay, and in which models?
 
-models       the losses in linear, neural and tree models, by one protocol
-differences  each loss against the exact likelihood: paired differences and tests
-simulation   lists whose truth is known
-real         MQ2008 and the sample of MSLR-WEB10K
+fitted_models  fit every loss in linear, neural and tree models, under one protocol
+differences    compare each loss with the exact likelihood: paired differences and tests
+simulation     simulated lists with known true scores
+real           MQ2008 and the sample of MSLR-WEB10K
+
+Start with `fitted_models`. May import anything below `cli`.
 """

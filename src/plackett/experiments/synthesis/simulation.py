@@ -1,8 +1,8 @@
-"""Lists drawn from Plackett-Luce with a linear score: where exact ties pay as tiers, lists and noise grow.
+"""Lists simulated from Plackett-Luce with a linear score: where exact ties pay as tiers, lists and noise grow.
 
-Three grades; the upper two hold a share of each list, the first of them a third of it. Settings move one thing at a
-time away from a centre, with the same number of documents to learn from in all. Noise is a share of the items of each
-training and validation list whose grades are shuffled among them; test lists are clean.
+There are three grades. The upper two cover a given share of each list, and the top grade a third of that share. Each
+setting varies one quantity around a central setting; all have the same number of training documents. Noise is the share
+of items in each training and validation list whose grades are shuffled among them; test lists are clean.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from plackett import partition_log_likelihood
 from plackett.data import RankingData, make_tiered_lists
 from plackett.data.splits import Fold
 from plackett.experiments.datasets import DataFolder
+from plackett.experiments.determinism import one_thread
 from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results
-from plackett.experiments.one_thread import one_thread
-from plackett.experiments.synthesis.differences import LEVEL, Difference, count, differences, pays, standard_error
-from plackett.experiments.synthesis.models import EXACT, FAMILIES, LOSSES, OTHERS, fit_best, mean_ndcg
+from plackett.experiments.synthesis.differences import LEVEL, PairedDifference, count, differences, pays, standard_error
+from plackett.experiments.synthesis.fitted_models import EXACT, FAMILIES, LOSSES, OTHERS, fit_best, mean_ndcg
 from plackett.metrics import correct
 from plackett.report.page import Axis, Column, LinePlot, Section, Series, Table
 
@@ -30,32 +30,31 @@ Values = dict[tuple[str, str], dict[str, Floats]]
 
 AXES = {
     "upper": Axis("share of the list in the upper tiers", log=True),
-    "length": Axis("length of the list", "documents", log=True),
-    "noise": Axis("share of grades shuffled"),
+    "length": Axis("list length", "documents", log=True),
+    "noise": Axis("share of shuffled grades"),
 }
 MEASURES = {
     "ndcg": "NDCG@10",
     "correlation": "correlation",
     "log_likelihood": "log-likelihood",
 }
-"""Higher is better. The squared error of the scores, which also counts their scale, is in the table."""
+"""Higher is better. The table also has the squared error of the scores, which depends on their scale."""
 
 CORRECTION = "benjamini-hochberg"
-"""For the many comparisons: of the differences that are called real, 5% are expected not to be."""
+"""Controls the many comparisons: at most 5% of the differences called significant are expected to be false."""
 
 REMARKS = (
-    "The truth is linear, so that all three families can represent it; what is compared is the loss within a family. "
-    "Everything is drawn from the model that the exact likelihood assumes, but for the shuffled grades, which no loss "
-    "assumes.",
-    "Only losses that are likelihoods of the tiers estimate the scale of the scores: by squared error and likelihood "
-    "the others cannot do well. NDCG@10 and the correlation within lists do not look at the scale.",
-    "ListMLE takes one order of tied documents for good, as it was published. ListPL draws anew at every step or tree; "
-    "the linear model takes the mean over several draws.",
+    "The true scores are linear, so all three families can represent them; we compare losses within a family. All data "
+    "come from the model that the exact likelihood assumes, except for the shuffled grades, which no loss assumes.",
+    "Only losses that are likelihoods of the tiers estimate the scale of the scores, so the others cannot do well by "
+    "squared error or likelihood. NDCG@10 and the correlation within lists ignore the scale.",
+    "ListMLE uses one fixed order of tied documents, as published. ListPL draws a new order at every step or tree; the "
+    "linear model averages over several draws.",
 )
 
 
 def settings(configuration: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The centre, and what differs from it in one thing."""
+    """Return the central setting and those that differ from it in one quantity."""
     centre = configuration["centre"]
     moved = [{**centre, axis: value} for axis in AXES for value in configuration["axes"][axis]]
     return list({_name(setting): setting for setting in [centre, *moved]}.values())
@@ -82,7 +81,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, _: DataFolder) -> dict[str
 
 
 def make_fold(configuration: Mapping[str, Any], cell: Cell) -> tuple[Fold, Floats]:
-    """The data of a cell, and the true scores of its test lists."""
+    """Generate the data of a cell; return them with the true scores of the test lists."""
     length = cell["length"]
     upper = max(2, round(cell["upper"] * length))
     best = max(1, round(upper / 3))
@@ -101,7 +100,7 @@ def make_fold(configuration: Mapping[str, Any], cell: Cell) -> tuple[Fold, Float
 
 
 def _shuffled(data: RankingData, share: float, generator: np.random.Generator) -> RankingData:
-    """The grades of a share of each list, all of one length, shuffled among those items."""
+    """Shuffle the grades of a random share of each list among those items. All lists must have the same length."""
     labels = data.y.reshape(len(data), -1).copy()
     length = labels.shape[1]
     chosen = generator.permuted(np.tile(np.arange(length), (len(data), 1)), axis=1)[:, : round(share * length)]
@@ -130,11 +129,11 @@ def _centred(values: Floats, lists: int) -> Floats:
     return centred.reshape(-1)
 
 
-# What the results amount to
+# Findings
 
 
 def _values(configuration: Mapping[str, Any], results: Results, measure: str) -> Values:
-    """By setting and family, the value of each loss in each seed."""
+    """Return the values of each loss, one per seed, by setting and family."""
     return {
         (_name(setting), family): {
             loss: np.array([result[family][loss][measure] for cell, result in results if _name(cell) == _name(setting)])
@@ -151,7 +150,7 @@ def find(configuration: Mapping[str, Any], results: Results) -> Findings:
     trends = _trends(configuration, values["ndcg"])
     rows = _rows(configuration, values, found)
     sections = [
-        Section("Where exact ties pay", [_trend_table(trends)], paragraph(found, trends)),
+        Section("Benefit of exact ties", [_trend_table(trends)], paragraph(found, trends)),
         *(
             Section(f"{MEASURES[measure]}: differences", _plots(configuration, measure, found[measure]))
             for measure in ("ndcg", "correlation")
@@ -162,7 +161,7 @@ def find(configuration: Mapping[str, Any], results: Results) -> Findings:
 
 
 def _rows(
-    configuration: Mapping[str, Any], values: Mapping[str, Values], found: Mapping[str, list[Difference]]
+    configuration: Mapping[str, Any], values: Mapping[str, Values], found: Mapping[str, list[PairedDifference]]
 ) -> list[dict[str, Any]]:
     tested = {(measure, one.where, one.family, one.loss): one for measure, many in found.items() for one in many}
     rows = []
@@ -190,13 +189,13 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
         "mse": Column("squared error", format=".3g"),
     }  # fmt: skip
     caption = (
-        "Means over seeds. Correlation and squared error are those of scores and truth within lists; the "
-        "log-likelihood is that of the tiers of test lists, in nats per document."
+        "Means over seeds. Correlation and squared error compare estimated and true scores within lists; the "
+        "log-likelihood is that of the tiers of the test lists, in nats per document."
     )
     return Table(list(columns.values()), [[row[key] for key in columns] for row in rows], caption)
 
 
-def _plots(configuration: Mapping[str, Any], measure: str, found: Sequence[Difference]) -> list[LinePlot]:
+def _plots(configuration: Mapping[str, Any], measure: str, found: Sequence[PairedDifference]) -> list[LinePlot]:
     by = {(one.where, one.family, one.loss): one for one in found}
     plots = []
     for axis in AXES:
@@ -210,7 +209,7 @@ def _plots(configuration: Mapping[str, Any], measure: str, found: Sequence[Diffe
             plots.append(
                 LinePlot(
                     series, AXES[axis], Axis(f"{MEASURES[measure]} minus {EXACT}", reference=(0.0, EXACT)),
-                    f"{family}, by {AXES[axis].title}; bars are two standard errors", error_bars=True,
+                    f"{family}, by {AXES[axis].title}; bars show two standard errors", error_bars=True,
                 )
             )  # fmt: skip
     return plots
@@ -226,9 +225,9 @@ def _names_along(configuration: Mapping[str, Any], axis: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Trend:
-    """What the exact likelihood gains over a loss in NDCG@10, mean over families, at the two ends of an axis.
+    """The gain of the exact likelihood over a loss in NDCG@10, averaged over families, at both ends of an axis.
 
-    `p` is that of the two-tailed t-test of Welch, with Holm's correction for all trends.
+    `p` comes from Welch's two-tailed t-test, with Holm's correction for all trends.
     """
 
     axis: str
@@ -264,9 +263,9 @@ def _trends(configuration: Mapping[str, Any], values: Values) -> list[_Trend]:
 
 def _trend_table(trends: Sequence[_Trend]) -> Table:
     columns: list[str | Column] = [
-        "from", "to", "over", Column("gain at first", format="+.4f"), Column("standard error", format=".4f"),
-        Column("gain at last", format="+.4f"), Column("standard error", format=".4f"),
-        Column("p (Welch, Holm)", format=".2g"), "the gain",
+        "from", "to", "compared with", Column("gain at start", format="+.4f"), Column("standard error", format=".4f"),
+        Column("gain at end", format="+.4f"), Column("standard error", format=".4f"),
+        Column("p (Welch, Holm)", format=".2g"), "trend of the gain",
     ]  # fmt: skip
     rows = [
         [
@@ -276,12 +275,12 @@ def _trend_table(trends: Sequence[_Trend]) -> Table:
         ]
         for one in trends
     ]  # fmt: skip
-    caption = "Gain of the exact likelihood in NDCG@10, mean over the three families."
+    caption = "Gain of the exact likelihood in NDCG@10, averaged over the three families."
     return Table(columns, rows, caption)
 
 
-def paragraph(found: Mapping[str, Sequence[Difference]], trends: Sequence[_Trend]) -> str:
-    """What the numbers say, whichever way they turn out."""
+def paragraph(found: Mapping[str, Sequence[PairedDifference]], trends: Sequence[_Trend]) -> str:
+    """Summarise the numbers in words, for or against the exact likelihood."""
     by_measure = [f"{MEASURES[measure]}: {count(many)}" for measure, many in found.items()]
     ranking = found["ndcg"]
     by_loss = [f"{loss} {count([one for one in ranking if one.loss == loss])}" for loss in OTHERS]
@@ -292,12 +291,12 @@ def paragraph(found: Mapping[str, Sequence[Difference]], trends: Sequence[_Trend
     best = sorted((one for one in ranking if one.verdict > 0), key=lambda one: one.mean)[:3]
     return "\n\n".join(
         [
-            "The exact likelihood against each other loss in the same model and on the same lists, a comparison for "
-            "each setting, family and loss (paired t-tests over seeds, corrected by Benjamini and Hochberg, 5%). It "
-            f"is, by {'; by '.join(by_measure)}.",
-            f"By NDCG@10, against {'; against '.join(by_loss)}. By family: {'; '.join(by_family)}.",
-            f"Its gain in NDCG@10 grows: over {_listed(grows)}. It shrinks: over {_listed(shrinks)}.",
-            f"It pays most: {_named(best)}. It costs most: {_named(worst)}.",
+            "We compare the exact likelihood with every other loss in the same model on the same lists, once for each "
+            "setting, family and loss (paired t-tests over seeds, Benjamini-Hochberg correction, 5%). Results of the "
+            f"exact likelihood, by measure: {'; '.join(by_measure)}.",
+            f"NDCG@10, by competing loss: {'; '.join(by_loss)}. By family: {'; '.join(by_family)}.",
+            f"The gain in NDCG@10 grows over {_listed(grows)}. It shrinks over {_listed(shrinks)}.",
+            f"Largest gains: {_named(best)}. Largest losses: {_named(worst)}.",
         ]
     )
 
@@ -306,17 +305,18 @@ def _listed(texts: Sequence[str]) -> str:
     return "; over ".join(texts) or "none"
 
 
-def _named(found: Sequence[Difference]) -> str:
+def _named(found: Sequence[PairedDifference]) -> str:
     named = [f"{-one.mean:+.4f} over {one.loss} ({one.family}; {one.where})" for one in found]
-    return "; ".join(named) or "nowhere that could be told from chance"
+    return "; ".join(named) or "none that is significant"
 
 
-def _claims(found: Mapping[str, Sequence[Difference]], trends: Sequence[_Trend]) -> list[Claim]:
+def _claims(found: Mapping[str, Sequence[PairedDifference]], trends: Sequence[_Trend]) -> list[Claim]:
     claims = [
         Claim(
-            f"The exact likelihood is better than another loss somewhere and worse nowhere by {MEASURES[measure]}",
+            f"By {MEASURES[measure]}, the exact likelihood is significantly better than another loss in some "
+            "comparisons and significantly worse in none",
             pays(many),
-            f"the exact likelihood is {count(many)} (paired t-tests over seeds, Benjamini and Hochberg)",
+            f"the exact likelihood is {count(many)} (paired t-tests over seeds, Benjamini-Hochberg)",
         )
         for measure, many in found.items()
     ]
@@ -327,7 +327,7 @@ def _claims(found: Mapping[str, Sequence[Difference]], trends: Sequence[_Trend])
             Claim(
                 f"The larger the upper tiers, the more the exact likelihood gains over {loss} in NDCG@10",
                 trend.direction == "grows",
-                f"gain {ends[0]} at a share of {trend.ends[0]:g}, {ends[1]} at {trend.ends[1]:g}, mean over "
+                f"gain {ends[0]} at a share of {trend.ends[0]:g}, {ends[1]} at {trend.ends[1]:g}, averaged over "
                 f"families; p = {trend.p:.2g}",
             )
         )
@@ -338,8 +338,8 @@ _COEFFICIENTS = [1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0, 0.0]
 
 EXPERIMENT = Experiment(
     name="synthesis-simulation",
-    paper="in none of the papers",
-    title="Where exact treatment of ties pays: simulated lists",
+    paper="our own experiment",
+    title="Benefit of exact ties on simulated lists",
     configurations={
         "quick": {
             "centre": {"upper": 0.3, "length": 20, "noise": 0.0},

@@ -1,6 +1,8 @@
-"""Pages for people to read: one HTML file that holds all it shows and asks the network for nothing.
+"""Self-contained HTML pages: one file that makes no network requests.
 
-A `Page` has sections, a section has blocks: tables, plots, lists of facts, commands. `write_page` makes the file.
+A `Page` has sections, and a section has blocks: tables, plots, lists of facts, commands. `write_page` writes the file.
+Start with `model`, the parts of a page; `html` renders them, with `template.html`, `style.css` and `plots.js`, and
+`picture` draws its plots as PNG. May import `data` (files, safe text) and the foundation.
 """
 
 from plackett.report.page.html import cell_text, render_page, write_page
@@ -13,10 +15,13 @@ from plackett.report.page.model import (
     ItemPlot,
     KeyValues,
     LinePlot,
+    Matrix,
     Page,
     Section,
     Series,
+    Span,
     Table,
+    Tabs,
 )
 from plackett.report.page.picture import draw_picture
 
@@ -29,10 +34,13 @@ __all__ = [
     "ItemPlot",
     "KeyValues",
     "LinePlot",
+    "Matrix",
     "Page",
     "Section",
     "Series",
+    "Span",
     "Table",
+    "Tabs",
     "cell_text",
     "draw_picture",
     "render_page",

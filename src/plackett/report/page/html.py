@@ -1,8 +1,8 @@
-"""From the model of a page to its file.
+"""Renders the model of a page as HTML.
 
 Texts, tables and facts become HTML here, so that they can be read and printed without a script. Plots become JSON that
-`plots.js` draws. The page's policy allows the one script and the one style by their hashes, and no request at all: if
-a name that looks like code were not escaped, it would still not run.
+`plots.js` draws. The content security policy allows only the one script and the one style sheet, by their hashes, and
+no requests: even a name that looks like code and was not escaped would not run.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ from plackett.report.page.model import (
     ItemPlot,
     KeyValues,
     LinePlot,
+    Matrix,
     Numbers,
     Page,
     Section,
     Series,
+    Span,
     Table,
+    Tabs,
     style_numbers,
 )
 
@@ -43,24 +46,24 @@ _MISSING = _DASH = "\N{EN DASH}"
 _MINUS = "\N{MINUS SIGN}"
 _WHOLE = (int, np.integer)
 _REAL = (float, np.floating)
-_SHORT = 24  # letters that fit on a line of a table
-_DIGITS = 7  # significant, of what plots show
+_SHORT = 24  # characters that fit on one line of a table cell
+_DIGITS = 7  # significant digits in plots
 
 
 def escape(text: str) -> str:
-    """A text as HTML shows it: nothing in it is markup, and control characters are visible."""
+    """Escape a text for HTML: nothing in it is markup, and control characters are visible."""
     return escape_markup(visible(text))
 
 
 def write_page(page: Page, path: str | os.PathLike[str]) -> None:
-    """Write the page as one HTML file: whole, or not at all."""
+    """Write the page as one HTML file, atomically."""
     text = render_page(page)
     with atomic_write(path) as file:
         file.write(text.encode("utf-8", "replace"))
 
 
 def render_page(page: Page) -> str:
-    """The page as HTML.
+    """Render the page as HTML.
 
     >>> from plackett.report.page import KeyValues, Page, Section
     >>> html = render_page(Page("Tea & coffee", [Section("Facts", [KeyValues({"cups": 3})])]))
@@ -69,7 +72,7 @@ def render_page(page: Page) -> str:
     """
     plots: list[dict[str, Any]] = []
     sections = "\n".join(_section(number, section, plots) for number, section in enumerate(page.sections))
-    style, script = _resource("style.css"), _resource("plots.js")
+    style, script = _resource("style.css"), _resource("plots.js") + _resource("tables.js")
     return Template(_resource("template.html")).substitute(
         title=escape(page.title),
         summary=_paragraphs(page.summary),
@@ -78,7 +81,7 @@ def render_page(page: Page) -> str:
             for number, section in enumerate(page.sections)
         ),
         sections=sections,
-        # In JSON "<" stands only inside texts, where its escape is as good: no text can end the element.
+        # In JSON, "<" occurs only inside strings, where its escape is equivalent: no string can end the element.
         plots=json.dumps(plots, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
         style=style,
         script=script,
@@ -92,7 +95,7 @@ def _resource(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """As content security policies have it."""
+    """The hash in the format of content security policies."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -101,15 +104,22 @@ def _paragraphs(text: str) -> str:
 
 
 def _section(number: int, section: Section, plots: list[dict[str, Any]]) -> str:
-    parts = [f'<section id="section-{number}">', f"<h2>{escape(section.title)}</h2>", _paragraphs(section.text)]
-    styles = style_numbers(section.blocks)
-    parts += [_block(block, plots, styles) for block in section.blocks]
-    return "\n".join([*filter(None, parts), "</section>"])
+    heading, styles = f"<h2>{escape(section.title)}</h2>", style_numbers(section.blocks)
+    parts = [_paragraphs(section.text), *(_block(block, plots, styles) for block in section.blocks)]
+    if section.fold:
+        parts = ["<details open>", f"<summary>{heading}</summary>", *parts, "</details>"]
+    else:
+        parts = [heading, *parts]
+    return "\n".join([f'<section id="section-{number}">', *filter(None, parts), "</section>"])
 
 
 def _block(block: Block, plots: list[dict[str, Any]], styles: Mapping[str, int]) -> str:
     if isinstance(block, Table):
         return _table(block)
+    if isinstance(block, Matrix):
+        return _matrix(block)
+    if isinstance(block, Tabs):
+        return _tabs(block, plots, styles)
     if isinstance(block, KeyValues):
         facts = (f"<dt>{escape(str(name))}</dt><dd>{escape(_fact(value))}</dd>" for name, value in block.values.items())
         return f"<dl>{''.join(facts)}</dl>"
@@ -133,7 +143,7 @@ def _table(table: Table) -> str:
     ]
     rows = [
         "".join(
-            f"<td{kind}>{escape(cell_text(value, column.format))}</td>"
+            f"<td{kind}{_sort_value(value) if table.interactive else ''}>{_cell(value, column.format)}</td>"
             for value, column, kind in zip(row, columns, kinds, strict=True)
         )
         for row in table.rows
@@ -141,9 +151,62 @@ def _table(table: Table) -> str:
     caption = f'<p class="caption">{escape(table.caption)}</p>' if table.caption else ""
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
     return (
-        f'{caption}<div class="table" role="region" aria-label="{escape(table.caption or "table")}" tabindex="0">'
+        f'{caption}<div class="{"table interactive" if table.interactive else "table"}" role="region" '
+        f'aria-label="{escape(table.caption or "table")}" tabindex="0">'
         f"<table><thead><tr>{''.join(heads)}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
     )
+
+
+def _cell(value: Any, form: str) -> str:
+    if not isinstance(value, Span):
+        return escape(cell_text(value, form))
+    least, most = value.ends
+    width = max(most - least, 1e-300)
+    low, middle, high = (100.0 * (x - least) / width for x in (value.low, value.value, value.high))
+    title = escape(f"{cell_text(value.value, form)} ({cell_text((value.low, value.high), form)})")
+    return (
+        f'<svg class="span" viewBox="-3 0 106 12" preserveAspectRatio="none" role="img" aria-label="{title}">'
+        f'<line x1="{low:.1f}" x2="{high:.1f}" y1="6" y2="6"/><circle cx="{middle:.1f}" cy="6" r="2.5"/></svg>'
+    )
+
+
+def _sort_value(value: Any) -> str:
+    """The attribute by which a script sorts a cell, if it is a number."""
+    if isinstance(value, Span):
+        value = value.value
+    if isinstance(value, tuple):
+        value = value[0]
+    if isinstance(value, bool) or not isinstance(value, (*_WHOLE, *_REAL)):
+        return ""
+    return f' data-value="{float(value):.10g}"'
+
+
+def _matrix(matrix: Matrix) -> str:
+    heads = "".join(f'<th scope="col"><span>{escape(name)}</span></th>' for name in matrix.names)
+    rows = []
+    for name, values in zip(matrix.names, matrix.values, strict=True):
+        cells = "".join(_tone(value) for value in values)
+        rows.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
+    caption = f'<p class="caption">{escape(matrix.caption)}</p>' if matrix.caption else ""
+    return (
+        f'{caption}<div class="table matrix" role="region" aria-label="{escape(matrix.caption or "matrix")}" '
+        f'tabindex="0"><table><thead><tr><th></th>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    )
+
+
+def _tone(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "<td></td>"
+    return f'<td class="tone-{min(int(10.0 * value), 9)}">{100.0 * value:.0f}</td>'
+
+
+def _tabs(tabs: Tabs, plots: list[dict[str, Any]], styles: Mapping[str, int]) -> str:
+    buttons, panels = [], []
+    for name, blocks in tabs.panels.items():
+        buttons.append(f'<button type="button" role="tab">{escape(name)}</button>')
+        inside = "\n".join(_block(block, plots, styles) for block in blocks)
+        panels.append(f'<div role="tabpanel" aria-label="{escape(name)}">{inside}</div>')
+    return f'<div class="tabs"><div role="tablist">{"".join(buttons)}</div>{"".join(panels)}</div>'
 
 
 def _unit(unit: str) -> str:
@@ -151,9 +214,9 @@ def _unit(unit: str) -> str:
 
 
 def _kind(values: list[Any]) -> str:
-    """Of a column: numbers go to the right, short texts stay on a line."""
+    """The class attribute of a column: numbers are right-aligned, short texts are not wrapped."""
     if all(
-        value is None or (isinstance(value, (*_WHOLE, *_REAL, tuple)) and not isinstance(value, bool))
+        value is None or (isinstance(value, (*_WHOLE, *_REAL, tuple, Span)) and not isinstance(value, bool))
         for value in values
     ):
         return ' class="number"'
@@ -161,7 +224,7 @@ def _kind(values: list[Any]) -> str:
 
 
 def cell_text(value: Any, form: str) -> str:
-    """A value of a table as readers see it."""
+    """Format the value of a table cell."""
     if isinstance(value, tuple):
         ends = [cell_text(end, form) for end in value]
         return _MISSING if set(ends) == {_MISSING} else f" {_DASH} ".join(ends)
@@ -233,7 +296,7 @@ def _series(series: Series, style: int) -> dict[str, Any]:
 
 
 def _numbers(values: Numbers | Iterable[float]) -> list[float | int | None]:
-    """Short enough to keep files small; null where there is no finite number."""
+    """Round numbers to keep files small; None if not finite."""
     found: list[float | int | None] = []
     for value in values:
         number = math.nan if value is None else float(value)

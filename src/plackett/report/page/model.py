@@ -1,4 +1,4 @@
-"""What a page consists of. Numbers that are None, NaN or infinite are allowed everywhere and shown as gaps."""
+"""The parts of a page. Numbers may be None, NaN or infinite everywhere and are shown as gaps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Numbers: TypeAlias = "Sequence[float | None] | Any"
-"""A sequence or array of numbers, None where there is none."""
+"""A sequence or array of numbers, None for a missing one."""
 
 
 def _check_length(name: str, values: Numbers | None, expected: int, what: str) -> None:
@@ -17,7 +17,7 @@ def _check_length(name: str, values: Numbers | None, expected: int, what: str) -
 
 @dataclass(frozen=True)
 class Column:
-    """Of a table. `format` is Python's, such as ".4f" or "+.2%"; without one, numbers have four significant digits."""
+    """A column of a table. `format` is a Python format such as ".4f" or "+.2%"; default: four significant digits."""
 
     title: str
     unit: str = ""
@@ -25,12 +25,26 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Span:
+    """A cell that draws a value with its interval, between the ends that all cells of its column share."""
+
+    value: float
+    low: float
+    high: float
+    ends: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class Table:
-    """Cells are texts, numbers, pairs of numbers (intervals) or None. Columns of numbers are aligned to the right."""
+    """A table. Cells are strings, numbers, pairs of numbers (intervals), spans or None. Numbers are right-aligned.
+
+    Readers can sort and search an `interactive` one.
+    """
 
     columns: Sequence[str | Column]
     rows: Sequence[Sequence[Any]]
     caption: str = ""
+    interactive: bool = False
 
     def __post_init__(self) -> None:
         for number, row in enumerate(self.rows):
@@ -39,9 +53,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Axis:
-    """`log`: how it is at first, where all values are positive; readers can change it.
+    """An axis. `log` is the initial scale if all values are positive; readers can switch it.
 
-    `reference` is a value with a text, drawn as a dashed line: the truth, the round that was best.
+    `reference` is a value with a label, drawn as a dashed line, such as the truth or the best round.
     """
 
     title: str
@@ -52,7 +66,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """Values by x, or by 1, 2, ... without it; `low` and `high` are the ends of their intervals."""
+    """Values y at x, by default 1, 2, ...; `low` and `high` are the ends of their intervals."""
 
     name: str
     y: Numbers
@@ -69,7 +83,7 @@ class Series:
 
 @dataclass(frozen=True)
 class LinePlot:
-    """A line a series; intervals are a band, or bars at the points with `error_bars`."""
+    """One line per series; intervals are a band, or bars at the points with `error_bars`."""
 
     series: Sequence[Series]
     x: Axis
@@ -80,7 +94,7 @@ class LinePlot:
 
 @dataclass(frozen=True)
 class ItemPlot:
-    """A row an item, the first on top: a dot, or a bar from zero, for its value in each series, with its interval."""
+    """One row per item, the first on top: a dot, or a bar from zero, for each series, with its interval."""
 
     items: Sequence[str]
     series: Sequence[Series]
@@ -91,13 +105,13 @@ class ItemPlot:
     def __post_init__(self) -> None:
         for series in self.series:
             if series.x is not None:
-                raise ValueError(f"series {series.name!r} must have no x, for the items have it, got {series.x!r}")
+                raise ValueError(f"x of series {series.name!r} must be None in a plot by item, got {series.x!r}")
             _check_length(f"series {series.name!r}", series.y, len(self.items), "items")
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many of the values fall where; `span` is the range of the bins, that of the values if None."""
+    """A histogram of the values; `span` is the range of the bins, by default that of the values."""
 
     values: Numbers
     axis: Axis
@@ -113,7 +127,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class KeyValues:
-    """Facts by name: configuration, versions, where data come from."""
+    """Facts by name: configuration, versions, origin of the data."""
 
     values: Mapping[str, Any]
 
@@ -125,28 +139,49 @@ class Command:
     text: str
 
 
+@dataclass(frozen=True)
+class Matrix:
+    """Probabilities of every two items, shaded; rows and columns have the same names, and None is a gap."""
+
+    names: Sequence[str]
+    values: Sequence[Sequence[float | None]]
+    caption: str = ""
+
+    def __post_init__(self) -> None:
+        for number, row in enumerate(self.values):
+            _check_length(f"row {number}", row, len(self.names), "names")
+
+
+@dataclass(frozen=True)
+class Tabs:
+    """Blocks under names, of which readers see one at a time."""
+
+    panels: Mapping[str, Sequence[Any]]
+
+
 def style_numbers(blocks: Sequence[Any]) -> dict[str, int]:
-    """A number for each name of a series in the plots: what has the same name looks the same in all of them."""
+    """A style number for each series name, so that a series looks the same in all plots."""
     plots = [block for block in blocks if isinstance(block, LinePlot | ItemPlot)]
     names = dict.fromkeys(series.name for plot in plots for series in plot.series)
     return {name: number for number, name in enumerate(names)}
 
 
-Block: TypeAlias = Table | LinePlot | ItemPlot | Histogram | KeyValues | Command
+Block: TypeAlias = Table | Matrix | Tabs | LinePlot | ItemPlot | Histogram | KeyValues | Command
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, paragraphs (divided by blank lines), and blocks."""
+    """A heading, paragraphs (separated by blank lines), and blocks; phones hide the blocks of a `fold` at first."""
 
     title: str
     blocks: Sequence[Block] = ()
     text: str = ""
+    fold: bool = False
 
 
 @dataclass(frozen=True)
 class Page:
-    """`summary` says in a few sentences what the reader is to know."""
+    """A page. `summary` gives the result in a few sentences."""
 
     title: str
     sections: Sequence[Section]

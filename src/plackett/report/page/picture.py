@@ -1,4 +1,4 @@
-"""The plots of a page as one picture, for documents that cannot show the page itself."""
+"""The plots of a page as one PNG image, for documents that cannot embed the page itself."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from plackett.data.text import visible
 from plackett.errors import MissingDependencyError
 from plackett.report.page.model import Axis, ItemPlot, LinePlot, Section, Series, style_numbers
 
-# Okabe and Ito's palette, which people with any colour vision can tell apart; marks and dashes tell series apart too.
+# Okabe and Ito's palette, which is distinguishable with any kind of colour vision; marks and dashes differ too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKS = "osD^vPX"
 _DASHES = ("-", "--", "-.", ":")
-_MANY = 12  # points of a line that still get a mark each
+_MANY = 12  # lines with more points get no marks
 _COLUMNS, _LARGEST = 2, 3
 _WIDTHS = {1: 7.5, 2: 7.5, 3: 6.5}  # inches of a plot, by columns
 
 
 def draw_picture(sections: Sequence[Section]) -> bytes | None:
-    """All line and item plots of the sections as PNG, two a row, or three if each section has them by threes."""
+    """Draw all line and item plots of the sections as PNG, two per row, or three if all counts are multiples of 3."""
     by_section = [[block for block in section.blocks if isinstance(block, LinePlot | ItemPlot)] for section in sections]
     plots = [plot for own in by_section for plot in own]
     if not plots:
@@ -55,9 +55,9 @@ def draw_picture(sections: Sequence[Section]) -> bytes | None:
 
 
 def plain(text: str) -> str:
-    """A text that is drawn as it is, control characters made visible.
+    """Escape a text so that matplotlib draws it verbatim, with control characters visible.
 
-    What stands between two $ is mathematics otherwise, and wrong where it is none.
+    Matplotlib would read the text between two $ as mathematics, and fail if it is not.
     """
     return visible(text).replace("$", r"\$")
 
@@ -109,7 +109,7 @@ def _items(axes: Any, plot: ItemPlot, styles: Mapping[str, int]) -> None:
 
 
 def _reach(series: Series, values: Any) -> Any:
-    """How far the interval goes below and above the value."""
+    """The lengths of the interval below and above the value."""
     if series.low is None or series.high is None:
         return None
     return np.abs(np.stack([values - _numbers(series.low), _numbers(series.high) - values]))

@@ -1,14 +1,14 @@
 "use strict";
-// Draws the plots of a page as SVG, one object each. Data reach the document only as text content and as coordinates.
-// Colours belong to the style sheet, so that light, dark and paper need no drawing anew.
+// Draws the plots of a page as SVG, one object each. Data enters the document only as text content and as coordinates.
+// Colours are in the style sheet, so light, dark and print need no redrawing.
 
 (() => {
   const COLOURS = 7;
   const DASHES = ["", "7 4", "2 3", "9 3 2 3"];
-  const MOST_MARKERS = 40; // a series; longer ones are lines alone
-  const MOST_ITEMS = 30; // shown at first
+  const MOST_MARKERS = 40; // per series; longer ones are drawn without markers
+  const MOST_ITEMS = 30; // shown initially
   const FONT = 12;
-  const SVG = "http://www.w3.org/2000/svg"; // a name, never fetched
+  const SVG = "http://www.w3.org/2000/svg"; // only a namespace, never fetched
 
   // Elements
 
@@ -96,7 +96,7 @@
     return ticks.map((value) => [value, plain ? shown(value) : scientific(value)]);
   }
 
-  /** From values to pixels between `start` and `end`. */
+  /** Maps values to pixels between `start` and `end`. */
   class Scale {
     constructor(values, { log = false, withZero = false } = {}) {
       this.log = log;
@@ -126,7 +126,7 @@
 
     holds(value) { return isNumber(value) && !(this.log && value <= 0); }
 
-    /** What a logarithmic scale cannot show lies beyond its low end. */
+    /** Values that a logarithmic scale cannot show are placed beyond its low end. */
     at(value) {
       const place = this.log ? (value > 0 ? Math.log10(value) : -Infinity) : value;
       const share = (place - this.from) / (this.to - this.from);
@@ -139,7 +139,7 @@
       return linearTicks(this.from, this.to, wanted, this.finest);
     }
 
-    /** As many as have room side by side. */
+    /** As many ticks as fit next to each other. */
     ticksAcross() {
       const room = Math.abs(this.end - this.start);
       for (let most = 10; most > 2; most -= 1) {
@@ -150,7 +150,7 @@
     }
   }
 
-  // Marks of a series: colour, dash and shape all tell it from others
+  // Marks of a series: colour, dash and shape all distinguish it
 
   const SHAPES = [
     (x, y, r) => `M${x - r},${y}a${r},${r} 0 1,0 ${2 * r},0a${r},${r} 0 1,0 ${-2 * r},0z`,
@@ -195,7 +195,7 @@
       this.draw();
     }
 
-    /** Axes that can be switched, with the texts of their switches. */
+    /** Axes that can be switched to a logarithmic scale, with the labels of their switches. */
     logAxes() { return {}; }
 
     addLegend(series, number) {
@@ -224,7 +224,7 @@
     /** Series with their numbers. */
     visible() { return [...this.series.entries()].filter(([number]) => !this.hidden.has(number)); }
 
-    /** Values that an axis must hold: those of the visible series, or of all where none is. */
+    /** Values that an axis must cover: those of the visible series, or of all if none is visible. */
     values(names, axis, count = Infinity) {
       const chosen = this.hidden.size < this.series.length ? this.visible() : [...this.series.entries()];
       const found = axis.reference ? [axis.reference.value] : [];
@@ -249,7 +249,7 @@
       return add(this.svg, "text", attributes, text);
     }
 
-    /** Grid and labels of the axis below, and above too where the plot is long. */
+    /** Draws grid and labels of the horizontal axis, at the top too if the plot is long. */
     paintAcross(scale, top, bottom, withTop = false) {
       const ticks = scale.ticksAcross();
       const lines = ticks.map(([value]) => `M${round(scale.at(value))},${top}V${bottom}`);
@@ -260,7 +260,7 @@
       }
     }
 
-    /** Grid and labels of the axis to the left. Returns where the plot begins beside them. */
+    /** Draws grid and labels of the vertical axis. Returns the left edge of the plot area. */
     paintUp(scale) {
       const ticks = scale.ticks(Math.floor((scale.start - scale.end) / 40));
       const left = Math.ceil(widest(ticks.map(([, text]) => text), 16)) + 8;
@@ -278,7 +278,7 @@
       this.addText(x + (isLeft ? 6 : -6), top + 8, reference.text, isLeft ? "start" : "end", "reference-text halo");
     }
 
-    // Values under the pointer, or at the arrow keys' place
+    // Values at the pointer, or at the position of the arrow keys
 
     listen() {
       const point = (event) => {
@@ -300,7 +300,7 @@
       });
     }
 
-    /** Places with values, in order. Their texts are made when they are shown: there can be many. */
+    /** Points with values, in order. Their texts are built on demand, because there can be many. */
     allStops() {
       this.stops ??= this.findStops();
       return this.stops;
@@ -389,7 +389,7 @@
 
     paintSeries(group, series, number) {
       const place = (i, name) => `${round(this.x.at(series.x[i]))},${round(this.y.at(series[name][i]))}`;
-      const runs = [[]]; // of points without a gap
+      const runs = [[]]; // runs of points without a gap
       const known = [];
       series.x.forEach((_, i) => {
         if (!this.canShow(series, i)) {
@@ -554,7 +554,13 @@
     new KINDS[data.kind](figure, data);
   }
 
-  // The page's own buttons
+  // Sections that fold: closed on phones, open in print
+
+  const folds = document.querySelectorAll("details");
+  if (matchMedia("(max-width: 32rem)").matches) for (const fold of folds) fold.open = false;
+  addEventListener("beforeprint", () => { for (const fold of folds) fold.open = true; });
+
+  // Buttons of the page
 
   const theme = document.getElementById("theme");
   const systemIsDark = matchMedia("(prefers-color-scheme: dark)");
@@ -573,7 +579,7 @@
       try {
         await navigator.clipboard.writeText(code.textContent);
         button.textContent = "Copied";
-      } catch { // no clipboard here: the reader copies what is selected
+      } catch { // no clipboard: select the text for the reader to copy
         getSelection().selectAllChildren(code);
         button.textContent = "Selected";
       }

@@ -1,0 +1,202 @@
+"""The bootstrap of comparisons in compiled code: random weights, and quasi-Newton steps from one matrix.
+
+A round starts at the estimate, with the inverse of its information, which is close to that of the round, and corrects
+it by the steps it takes (BFGS). A step costs one pass over the rows and a product with the matrix; about five are
+enough. Rounds draw from generators of their own, so that the result does not depend on threads.
+"""
+
+import math
+
+import numpy as np
+
+from plackett.aggregation.ballot_kernels import GRADIENT
+from plackett.aggregation.pair_kernels import DAVIDSON, RAO_KUPPER, pair_terms
+from plackett.compilation import inner, kernel
+from plackett.likelihood.kernel_parts import dot
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MOST_FACTORS = 12  # uniform numbers whose product cannot underflow
+
+
+@inner
+def _uniform(x):
+    """A uniform number in (0, 1] from a counter, by splitmix64."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x = x ^ (x >> np.uint64(31))
+    # Signed integers become floats in one instruction.
+    return (np.float64(np.int64(x >> np.uint64(11))) + 1.0) * 1.1102230246251565e-16  # 2^-53
+
+
+@inner
+def _next(state):
+    """The next uniform number; the counter is in an array of one."""
+    state[0] += _GOLDEN
+    return _uniform(state[0])
+
+
+@inner
+def _normal(state):
+    while True:
+        a, b = 2.0 * _next(state) - 1.0, 2.0 * _next(state) - 1.0
+        square = a * a + b * b
+        if 0.0 < square < 1.0:
+            return a * math.sqrt(-2.0 * math.log(square) / square)
+
+
+@inner
+def gamma_number(shape, state):
+    """A gamma number: a sum of exponential ones if that is short, else by Marsaglia and Tsang (2000)."""
+    whole = int(shape)
+    if whole == shape and 0 < whole <= _MOST_FACTORS:
+        counter, product = state[0], 1.0
+        for _ in range(whole):
+            counter += _GOLDEN
+            product *= _uniform(counter)
+        state[0] = counter
+        return -math.log(product)
+    boost = 1.0
+    if shape < 1.0:
+        boost = _next(state) ** (1.0 / shape)
+        shape += 1.0
+    d = shape - 1.0 / 3.0
+    c = 1.0 / math.sqrt(9.0 * d)
+    while True:
+        x = _normal(state)
+        v = 1.0 + c * x
+        if v > 0.0:
+            v = v * v * v
+            if math.log(_next(state)) < 0.5 * x * x + d * (1.0 - v + math.log(v)):
+                return boost * d * v
+
+
+@inner
+def _draw(counts, shapes, factors, sources, clusters, source_counts, state, drawn):
+    """Random counts: of each outcome by itself, or all of a cluster with one weight."""
+    drawn[:] = counts
+    if clusters == 0:
+        for r in range(shapes.shape[0]):
+            for k in range(3):
+                if shapes[r, k] > 0.0:
+                    drawn[r, k] = max(factors[r, k] * gamma_number(shapes[r, k], state), 1e-9 * counts[r, k])
+        return
+    drawn[: shapes.shape[0]] = 0.0
+    weights = np.empty(clusters)
+    for c in range(clusters):
+        weights[c] = max(-math.log(_next(state)), 1e-9)
+    for s in range(sources.shape[0]):
+        row, weight = sources[s, 0], weights[sources[s, 1]]
+        for k in range(3):
+            drawn[row, k] += weight * source_counts[s, k]
+
+
+@inner
+def _slopes(kind, eta, tau, delta, wins, ties, losses):
+    """The derivatives by eta and tau of one row, as in `pair_terms`."""
+    if kind == DAVIDSON:
+        root = math.exp(-0.5 * abs(eta))
+        weight = (wins + ties + losses) / (1.0 + root * (root + delta))
+        mean = weight * (1.0 - root * root)
+        slope = 0.5 * (wins - losses - (mean if eta >= 0.0 else -mean))
+        return slope, ties - weight * root * delta
+    _, slope, tie_slope, _, _, _ = pair_terms(kind, eta, tau, delta, wins, ties, losses, GRADIENT)
+    return slope, tie_slope
+
+
+@inner
+def _gradient(kind, parameters, items, ties, left, right, counts, features, penalties, gradient):
+    beta = parameters.size - items - ties
+    tau = parameters[items] if ties else 0.0
+    delta = math.exp(tau) if ties else 0.0
+    for k in range(gradient.size):
+        gradient[k] = -penalties[k] * parameters[k]
+    level = 0.0
+    for r in range(left.size):
+        i, j = left[r], right[r]
+        eta = parameters[i] - parameters[j]
+        for k in range(beta):
+            eta += features[r, k] * parameters[items + ties + k]
+        slope, tie_slope = _slopes(kind, eta, tau, delta, counts[r, 0], counts[r, 1], counts[r, 2])
+        gradient[i] += slope
+        gradient[j] -= slope
+        level += tie_slope
+        for k in range(beta):
+            gradient[items + ties + k] += slope * features[r, k]
+    if ties:
+        gradient[items] += level
+
+
+@inner
+def _direction(gradient, inverse, moves, changes, rates, count, direction):
+    """The step of BFGS in the form of Nocedal (1980), from the inverse of the information."""
+    shares = np.empty(count)
+    rest = gradient.copy()
+    for m in range(count - 1, -1, -1):
+        shares[m] = rates[m] * dot(moves[m], rest)
+        for k in range(rest.size):
+            rest[k] -= shares[m] * changes[m, k]
+    for k in range(rest.size):
+        direction[k] = dot(inverse[k], rest)
+    for m in range(count):
+        share = shares[m] - rates[m] * dot(changes[m], direction)
+        for k in range(rest.size):
+            direction[k] += share * moves[m, k]
+
+
+@inner
+def _length(kind, parameters, direction, items, ties):
+    """1, or less if the threshold of ties would not stay above 0."""
+    length = 1.0
+    if kind == RAO_KUPPER and ties:
+        while parameters[items] + length * direction[items] <= 0.0:
+            length *= 0.5
+    return length
+
+
+@kernel
+def bootstrap_pairs(
+    first, last, seed, kind, start, items, ties, left, right, counts, features, shapes, factors, sources, clusters,
+    source_counts, penalties, inverse, tolerance, most_steps, found,
+):  # fmt: skip
+    """Parameters for random counts in the rows first..last of `found`; returns the number of rounds not converged.
+
+    The last rows may be those of a prior, beyond `shapes`: they keep their counts. Where a round does not converge, its
+    first number is NaN.
+    """
+    failed, size = 0, start.size
+    state = np.empty(1, np.uint64)
+    drawn, gradient, before, direction = np.empty_like(counts), np.empty(size), np.empty(size), np.empty(size)
+    moves, changes, rates = np.empty((most_steps, size)), np.empty((most_steps, size)), np.empty(most_steps)
+    for b in range(first, last):
+        state[0] = seed
+        state[0] ^= np.uint64(b + 1) * np.uint64(0xD1342543DE82EF95)
+        for _ in range(4):
+            _next(state)
+        _draw(counts, shapes, factors, sources, clusters, source_counts, state, drawn)
+        parameters = found[b]
+        parameters[:] = start
+        kept = 0
+        converged = False
+        _gradient(kind, parameters, items, ties, left, right, drawn, features, penalties, gradient)
+        for _ in range(most_steps):
+            _direction(gradient, inverse, moves, changes, rates, kept, direction)
+            decrement = dot(gradient, direction)
+            length = _length(kind, parameters, direction, items, ties)
+            for k in range(size):
+                parameters[k] += length * direction[k]
+            if decrement < tolerance:
+                converged = decrement >= 0.0
+                break
+            before[:] = gradient
+            _gradient(kind, parameters, items, ties, left, right, drawn, features, penalties, gradient)
+            for k in range(size):
+                moves[kept, k] = length * direction[k]
+                changes[kept, k] = before[k] - gradient[k]
+            bend = dot(moves[kept], changes[kept])
+            if bend > 0.0:  # always, as the likelihood is concave, but for rounding
+                rates[kept] = 1.0 / bend
+                kept += 1
+        if not converged:
+            parameters[0] = np.nan
+            failed += 1
+    return failed

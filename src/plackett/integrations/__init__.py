@@ -1,0 +1,21 @@
+"""Other people's training stacks: the exact losses where models are trained already.
+
+    sentence_transformers   losses for CrossEncoder and CrossEncoderTrainer
+    trl                     reward models and DPO from several graded answers per prompt
+    jax                     the loss in pure JAX, in the conventions of rax
+    tracking                callbacks for TensorBoard, MLflow and Weights & Biases
+
+Each module needs the extra of its name (`pip install 'plackett[trl]'`) and is imported by itself: this package imports
+none of them. May import everything below; nothing imports from here.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__all__ = ["jax", "sentence_transformers", "tracking", "trl"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return import_module(f"plackett.integrations.{name}")
+    raise AttributeError(f"module 'plackett.integrations' has no attribute {name!r}")

@@ -1,0 +1,214 @@
+"""How numba compiles the kernels of this package: quicker than by default, to the same machine code.
+
+numba by itself optimises every function with all functions that it calls and generates its machine code. A function
+four levels down is thus optimised five times, and nobody calls the machine code of the lower levels. Here a function
+that only compiled code calls stays plain LLVM code, which the kernel includes. While numba types a function it searches
+dozens of candidates for every `a + b`; here it searches once for each pair of types. And it does not collect garbage.
+"""
+
+import gc
+import operator
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from numba import _dynfunc
+from numba.core import types as numba_types
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.typed_passes import NativeLowering
+
+# Passes of numba for what most kernels do not contain: `with`, exceptions with arguments, array expressions, functions
+# inlined before their types are known; and, in functions with code of their own inside, closures and comprehensions.
+_UNUSED = {
+    "LiteralPropagation", "Rewrite dynamic raises", "dump_parfor_diagnostics", "find_literally", "inline_closure_likes",
+    "inline_inlinables", "literal_unroll", "make_function_op_code_to_jit_function", "nopython_rewrites", "with_lifting",
+}  # fmt: skip
+types: Any = numba_types
+_OPERATORS = frozenset(value for value in vars(operator).values() if callable(value))
+
+
+class _RememberingContext:
+    """A typing context of numba that remembers the types of operators on numbers, and of elements of arrays."""
+
+    _signatures: dict[Any, Any] = {}  # shared: what numba answers depends on the types alone  # noqa: RUF012
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def resolve_function_type(self, function: Any, args: Any, kws: Any) -> Any:
+        resolve: Callable[..., Any] = self._context.resolve_function_type
+        if kws or getattr(function, "typing_key", None) not in _OPERATORS:
+            return resolve(function, args, kws)
+        if not all(map(_is_number, args)):
+            return resolve(function, args, kws)
+        return self._remember((function, *args), resolve, function, args, kws)
+
+    def resolve_getitem(self, target: Any, index: Any) -> Any:
+        resolve = self._context.resolve_getitem
+        if not (isinstance(target, types.Array) and _is_basic(index)):
+            return resolve(target, index)
+        return self._remember(("getitem", target, index), resolve, target, index)
+
+    def resolve_setitem(self, target: Any, index: Any, value: Any) -> Any:
+        resolve = self._context.resolve_setitem
+        if not (isinstance(target, types.Array) and _is_basic(index) and _is_number(value)):
+            return resolve(target, index, value)
+        return self._remember(("setitem", target, index, value), resolve, target, index, value)
+
+    def _remember(self, key: Any, resolve: Callable[..., Any], *arguments: Any) -> Any:
+        if key not in self._signatures:
+            self._signatures[key] = resolve(*arguments)
+        return self._signatures[key]
+
+
+def _is_number(kind: Any) -> bool:
+    return isinstance(kind, types.Number | types.Boolean)
+
+
+def _is_basic(index: Any) -> bool:
+    """Whether an index consists of numbers and slices."""
+    parts = index.types if isinstance(index, types.BaseTuple) else [index]
+    return all(isinstance(part, types.Integer | types.SliceType) for part in parts)
+
+
+class _IncludedLibrary(JITCodeLibrary):
+    """LLVM code that is linked into kernels, and never run on its own."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+    def finalize(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def own_module(self) -> Any:
+        """The code without that of the functions it calls, for `_link_all`."""
+        return super()._get_module_for_linking()
+
+    def _get_module_for_linking(self) -> Any:
+        """The code with all functions it calls, for libraries of numba's own."""
+        module = self.own_module().clone()
+        for library in _link_all(module, self._linking_libraries):
+            module.link_in(library._get_module_for_linking(), preserve=True)
+        return module
+
+
+def _link_all(module: Any, libraries: list[JITCodeLibrary]) -> list[JITCodeLibrary]:
+    """Link all included libraries that the given ones need into `module`, each once; returns the libraries left."""
+    waiting, found = list(libraries), dict.fromkeys(libraries)
+    while waiting:
+        library = waiting.pop()
+        if isinstance(library, _IncludedLibrary):
+            module.link_in(library.own_module(), preserve=True)
+            new = dict.fromkeys(other for other in library._linking_libraries if other not in found)
+            waiting += new
+            found |= new
+    return [library for library in found if not isinstance(library, _IncludedLibrary)]
+
+
+class _KernelLibrary(JITCodeLibrary):
+    """Machine code of a kernel and of all that it includes."""
+
+    _linking_libraries: list[JITCodeLibrary]
+
+    def finalize(self) -> None:
+        self._linking_libraries = _link_all(self._final_module, self._linking_libraries)
+        super().finalize()
+
+    def _optimize_final_module(self) -> None:
+        """A second round makes vectorised loops up to a third faster."""
+        super()._optimize_final_module()
+        super()._optimize_final_module()
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _KernelLowering(NativeLowering):
+    """Generate the machine code of a kernel."""
+
+    _name = "kernel_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = _KernelLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return bool(super().run_pass(state))
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _IncludedLowering(NativeLowering):
+    """Generate the LLVM code of a function, but no machine code."""
+
+    _name = "included_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = _IncludedLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.flags.no_compile = True
+        super().run_pass(state)
+        lowered = state["cr"]
+        name = lowered.fndesc.qualname.split(".")[-1]
+        # numba's dispatcher wants a function: one without an address, as for all functions without a Python wrapper.
+        stub = _dynfunc.make_function(lowered.fndesc.lookup_module(), name, "", 0, lowered.env, (state.library,))
+        state.targetctx.insert_user_function(stub, lowered.fndesc, [state.library])
+        state["cr"] = lowered._replace(cfunc=stub)
+        return True
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _SeparateLowering(_IncludedLowering):
+    """As `_IncludedLowering`, for a function that LLVM must not inline."""
+
+    _name = "separate_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        super().run_pass(state)
+        state.library._final_module.get_function(state["cr"].fndesc.llvm_func_name).add_function_attribute("noinline")
+        return True
+
+
+class _Compiler(CompilerBase):
+    lowering: type[NativeLowering]
+
+    def __init__(self, typingctx: Any, *arguments: Any) -> None:
+        if not isinstance(typingctx, _RememberingContext):
+            typingctx = _RememberingContext(typingctx)
+        super().__init__(typingctx, *arguments)
+
+    def define_pipelines(self) -> list[PassManager]:
+        passes = PassManager("kernel")
+        nested = any(isinstance(constant, CodeType) for constant in self.state.func_id.code.co_consts)
+        for step, description in DefaultPassBuilder.define_nopython_pipeline(self.state).passes:
+            if nested or step._name not in _UNUSED:
+                passes.add_pass(self.lowering if step is NativeLowering else step, description)
+        passes.finalize()
+        return [passes]
+
+
+class KernelCompiler(_Compiler):
+    """Compile a function that Python calls, with all functions that it includes."""
+
+    lowering = _KernelLowering
+
+    def compile_extra(self, func: Any) -> Any:
+        collects = gc.isenabled()
+        gc.disable()  # numba keeps nearly all that it creates
+        try:
+            return super().compile_extra(func)
+        finally:
+            if collects:
+                gc.enable()
+
+
+class IncludedCompiler(_Compiler):
+    """Compile a function that only compiled code calls."""
+
+    lowering = _IncludedLowering
+
+
+class SeparateCompiler(_Compiler):
+    """As `IncludedCompiler`, for a function that stays a function of its own."""
+
+    lowering = _SeparateLowering

@@ -1,0 +1,91 @@
+"""Tensors at the border between torch and the compiled kernels: types, labels and precision."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plackett.arguments import check_tol, ranks_if_large
+
+_HALF = (torch.float16, torch.bfloat16)
+_Function = TypeVar("_Function", bound=Callable[..., Tensor])
+
+
+def work_type(device: torch.device) -> torch.dtype:
+    """The most precise floating-point type of a device."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def tol_for(scores: Tensor, tol: float | None) -> float:
+    """The tolerance for scores of this type, checked."""
+    return check_tol(tol, np.dtype(np.float64 if scores.dtype == torch.float64 else np.float32))
+
+
+def numpy_of(tensor: Tensor, dtype: type) -> np.ndarray[Any, Any]:
+    """A CPU tensor as a contiguous NumPy array, without a copy where possible."""
+    if tensor.dtype in _HALF:
+        tensor = tensor.float()
+    return np.ascontiguousarray(tensor.detach().numpy(), dtype)
+
+
+def numpy_labels(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """Labels of a CPU tensor as float64, in which different integers of any size stay different."""
+    if tensor.dtype in (torch.int64, torch.uint64):
+        return np.ascontiguousarray(ranks_if_large(tensor.detach().numpy()), np.float64)
+    return numpy_of(tensor, np.float64)
+
+
+def distinct_labels(labels: Tensor) -> Tensor:
+    """Labels in the most precise type of their device, or their ranks if it would round some of them."""
+    dtype = work_type(labels.device)
+    return torch.unique(labels, return_inverse=True)[1].to(dtype) if _are_rounded(labels, dtype) else labels.to(dtype)
+
+
+def exact_labels(labels: Tensor) -> Tensor:
+    """Labels in the most precise type of their device, for losses that compute with them; never rounded."""
+    dtype = work_type(labels.device)
+    if _are_rounded(labels, dtype):
+        raise ValueError(
+            f"labels must be at most {_largest_exact(dtype):,} in size for a loss that computes with them, got "
+            f"{int(labels.min())} to {int(labels.max())}: pass their ranks"
+        )
+    return labels.to(dtype)
+
+
+def _largest_exact(dtype: torch.dtype) -> int:
+    return 2**53 if dtype == torch.float64 else 2**24
+
+
+def _are_rounded(labels: Tensor, dtype: torch.dtype) -> bool:
+    if labels.is_floating_point() or labels.dtype == torch.bool or labels.numel() == 0:
+        return False
+    return int(labels.max()) > _largest_exact(dtype) or int(labels.min()) < -_largest_exact(dtype)
+
+
+def at_least_single(scores: Tensor) -> Tensor:
+    """Half precision becomes single, because sums of exponentials need the digits."""
+    return scores.float() if scores.dtype in _HALF else scores
+
+
+def rounded_like(value: Tensor, scores: Tensor) -> Tensor:
+    """The result in the type of half-precision scores, or single under autocast, as torch's cross_entropy does."""
+    if scores.dtype not in _HALF or torch.is_autocast_enabled(scores.device.type):
+        return value
+    return value.to(scores.dtype)
+
+
+def in_single_precision(function: _Function) -> _Function:
+    """Decorator: half-precision scores become single before the call; see `rounded_like` for the result."""
+
+    @functools.wraps(function)
+    def wrapped(scores: Any, *arguments: Any, **options: Any) -> Tensor:
+        if not isinstance(scores, Tensor) or scores.dtype not in _HALF:
+            return function(scores, *arguments, **options)
+        return rounded_like(function(scores.float(), *arguments, **options), scores)
+
+    return cast("_Function", wrapped)

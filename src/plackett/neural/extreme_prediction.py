@@ -1,0 +1,71 @@
+"""Scores and best labels of many rows, a block of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from plackett.neural.extreme_data import ROWS_AT_ONCE, row_slices, rows_on_device
+from plackett.neural.extreme_network import ExtremeNetwork, Rows
+from plackett.neural.top_labels import Layer, top_columns
+
+_SCORES_AT_ONCE = 1 << 24
+# Times weights of at most 1e18 each, summed over 100,000 units, hidden units up to here give finite scores.
+_LARGEST_UNIT = 1e15
+
+
+def _input_blocks(networks: Sequence[ExtremeNetwork], X: Any) -> Iterator[Rows]:
+    network = networks[0]
+    device = next(network.parameters()).device
+    # A linear model computes all scores of a block at once.
+    size = None if network.output is not None else max(1, min(ROWS_AT_ONCE, _SCORES_AT_ONCE // network.shard.columns))
+    for block in row_slices(X.shape[0], size):
+        yield rows_on_device(X[block], device)
+
+
+@torch.no_grad()
+def predict_scores(networks: Sequence[ExtremeNetwork], X: Any) -> npt.NDArray[np.float32]:
+    """The mean scores of all labels, (rows, labels), from scaled rows."""
+    parts = [np.zeros((0, networks[0].shard.columns), np.float32)]
+    for block in _input_blocks(networks, X):
+        scores = torch.stack([network.scores(block) for network in networks]).mean(0)
+        parts.append(scores.float().cpu().numpy())
+    return np.concatenate(parts)
+
+
+@torch.no_grad()
+def predict_top_labels(
+    networks: Sequence[ExtremeNetwork], X: Any, k: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """The k best labels and their mean scores, best first, (rows, k) each, from scaled rows.
+
+    Scores are NaN where they overflow, since the best labels are not known then.
+    """
+    labels, scores = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
+    for block in _input_blocks(networks, X):
+        layers = [network.output_operands(block) for network in networks]
+        found, values = top_columns(layers, k, networks[0].shard)
+        for layer in layers:
+            values[_rows_that_overflow(layer)] = torch.nan
+        labels.append(found.cpu().numpy())
+        scores.append(values.float().cpu().numpy())
+    return np.concatenate(labels), np.concatenate(scores)
+
+
+def _rows_that_overflow(layer: Layer) -> list[int]:
+    """Rows with a score that is not finite: comparisons with NaN would leave labels out."""
+    units = layer if isinstance(layer, Tensor) else layer[0]
+    suspects = torch.nonzero(~(units.abs().amax(1) <= _LARGEST_UNIT))[:, 0].tolist()  # NaN is one, too
+    return [row for row in suspects if not bool(torch.isfinite(_scores_of_row(layer, row)).all())]
+
+
+def _scores_of_row(layer: Layer, row: int) -> Tensor:
+    if isinstance(layer, Tensor):
+        return layer[row]
+    hidden, weight, bias = layer
+    return torch.addmv(bias, weight, hidden[row])

@@ -1,0 +1,30 @@
+"""One thread for little work.
+
+torch hands even small products to all its threads and waits for the last of them. On a busy machine that took 20 ms for
+100 rows, which one thread scores in 0.2 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+# Multiplications that one thread does in about a millisecond, in which waking others does not pay.
+_LITTLE = 20_000_000
+
+
+@contextmanager
+def threads_for(rows: int, network: nn.Module) -> Iterator[None]:
+    """Within this block torch uses one thread, if scoring so many rows is little work."""
+    threads = torch.get_num_threads()
+    if threads == 1 or rows * sum(parameter.numel() for parameter in network.parameters()) > _LITTLE:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,437 @@
+"""The training loop.
+
+All random numbers of a step come from a seed made of (seed, epoch, step). So a training that resumes from a checkpoint
+needs no generator state and continues exactly as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, distributed, nn
+
+from plackett.arguments import check_positive
+from plackett.errors import DataError
+from plackett.lists import IntArray
+from plackett.losses.shard import Shard
+from plackett.neural.checkpoints import (
+    NetworkCheckpoint,
+    Tensors,
+    add_prefix,
+    optimiser_state,
+    restore_optimiser,
+    strip_prefix,
+)
+from plackett.neural.extreme_network import sharded_weights
+from plackett.neural.history import History
+from plackett.neural.optimisers import SCHEDULES, make_optimisers, rate_at
+from plackett.neural.processes import SingleProcess
+from plackett.neural.weights import set_weights
+from plackett.progress import progress_bar
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_GENERATOR_LOCK = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _GENERATOR_LOCK
+    _GENERATOR_LOCK = threading.Lock()  # a thread of the parent process may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
+class Task(Protocol):
+    """A network to train, with its batches, its loss and its validation metrics."""
+
+    network: nn.Module
+
+    def batches(self, generator: np.random.Generator) -> Sequence[IntArray]:
+        """The batches of an epoch."""
+
+    def sizes(self, batch: IntArray) -> IntArray:
+        """The amount of work for each list or row of a batch."""
+
+    def loss(self, batch: IntArray, generator: torch.Generator) -> tuple[Tensor, float]:
+        """The sum of weight * loss over a batch, and the sum of the weights."""
+
+    def evaluate(self) -> Mapping[str, float]:
+        """Metrics of the validation sets by name. The first one decides. Empty without validation sets."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The argument of callbacks after each epoch. If a callback returns True, training ends."""
+
+    number: int
+    history: History
+    network: nn.Module
+
+
+Callback = Callable[[Epoch], Any]
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Settings of a training, named like the parameters of the estimators."""
+
+    epochs: int = 20
+    optimizer: str = "adam"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    schedule: str = "constant"
+    warmup: float = 0.0
+    clip_norm: float | None = None
+    patience: int | None = None
+    precision: str = "float32"
+    seed: int = 0
+    progress: bool = True
+    optimizer_options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_positive("epochs", self.epochs)
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
+        if self.patience is not None:
+            check_positive("early_stopping_rounds", self.patience, ", or None")
+        self._check("learning_rate", lambda rate: rate > 0, "a number above 0")
+        self._check("weight_decay", lambda decay: decay >= 0, "a number of at least 0")
+        self._check("warmup", lambda share: 0 <= share < 1, "a share from 0 to less than 1")
+        if self.clip_norm is not None:
+            self._check("clip_norm", lambda norm: norm > 0, "a number above 0, or None")
+
+    def _check(self, name: str, holds: Callable[[float], bool], expected: str) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, int | float) or not math.isfinite(value) or not holds(value):
+            raise ValueError(f"{name} must be {expected}, got {value!r}")
+
+
+@contextmanager
+def seeded(number: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's global generator, which layers and dropout use, and restore it afterwards.
+
+    One thread at a time: the whole process shares the generator.
+    """
+    devices = [device] if device.type == "cuda" else []
+    with _GENERATOR_LOCK, torch.random.fork_rng(devices):
+        torch.manual_seed(number)
+        yield
+
+
+@dataclass(frozen=True)
+class TaskMaker:
+    """Makes the task of an ensemble's member from its seed: `make_network()` with seeded weights, in `make_task`."""
+
+    make_network: Callable[[], nn.Module]
+    make_task: Callable[[Any], Any]
+    device: torch.device
+
+    def __call__(self, seed: int) -> Any:
+        with seeded(seed, self.device):
+            network = self.make_network().to(self.device)
+        return self.make_task(network)
+
+
+@contextmanager
+def _randomness(seed: Sequence[int], device: torch.device) -> Iterator[torch.Generator]:
+    """Seed torch's global generator for a step; yields a generator for the loss."""
+    number = int(np.random.SeedSequence(list(seed)).generate_state(1, np.uint64)[0]) >> 1
+    with seeded(number, device):
+        yield torch.Generator(device).manual_seed(number)
+
+
+@dataclass
+class _Position:
+    """How far a training has come: the next epoch and step, and the running sums."""
+
+    epoch: int = 0
+    step: int = 0
+    total: float = 0.0
+    weight: float = 0.0
+    seconds: float = 0.0
+    best: float | None = None
+    best_epoch: int = 0
+    is_done: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the fields: they may come from a file."""
+        counts, sums = (
+            (self.epoch, self.step, self.best_epoch),
+            (self.total, self.weight, self.seconds, self.best or 0.0),
+        )
+        is_right = all(type(count) is int and count >= 0 for count in counts) and type(self.is_done) is bool
+        if not is_right or not all(isinstance(number, int | float) for number in sums):
+            raise ValueError(f"the position must hold counts and numbers, got {vars(self)}")
+
+
+class _Training:
+    """A training in progress: optimisers, position, history, and the best weights so far."""
+
+    def __init__(
+        self, task: Task, settings: TrainingSettings, checkpoint: NetworkCheckpoint | None, processes: SingleProcess
+    ) -> None:
+        self.task, self.settings, self.checkpoint, self.processes = task, settings, checkpoint, processes
+        network = task.network
+        self.device = next(network.parameters()).device
+        self.optimisers = make_optimisers(
+            network,
+            settings.optimizer,
+            settings.learning_rate,
+            settings.weight_decay,
+            settings.optimizer_options,
+        )
+        scales = settings.precision == "float16"
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=scales)
+        self.position = _Position()
+        self.history = History()
+        self.best_weights: Tensors = {}
+
+    # State on disk
+
+    def save(self) -> None:
+        if self.checkpoint is None:
+            return
+        self.processes.broadcast(self.task.network.buffers())
+        tensors = add_prefix("network", self.task.network.state_dict()) | add_prefix("best", self.best_weights)
+        numbers = []
+        for number, optimiser in enumerate(self.optimisers):
+            state_tensors, state_numbers = optimiser_state(optimiser)
+            tensors |= add_prefix(f"optimiser{number}", state_tensors)
+            numbers.append(state_numbers)
+        about = {"position": vars(self.position), "history": self.history.rows, "optimisers": numbers}
+        self.checkpoint.save(tensors, {**about, "scaler": self.scaler.state_dict()}, self._shards())
+
+    def _shards(self) -> dict[str, Shard]:
+        """The tensors of the state that are held in shards: weights, and the optimiser state of those weights."""
+        weights = sharded_weights(self.task.network)
+        names = {id(parameter): name for name, parameter in self.task.network.named_parameters()}
+        found = {f"{kind}.{name}": shard for kind in ("network", "best") for name, shard in weights.items()}
+        for number, optimiser in enumerate(self.optimisers):
+            parameters = [p for group in optimiser.param_groups for p in group["params"]]
+            for place, parameter in enumerate(parameters):
+                if names[id(parameter)] in weights:
+                    found[f"optimiser{number}.{place}"] = weights[names[id(parameter)]]
+        return found
+
+    def is_due(self) -> bool:
+        """Whether to save a checkpoint now; the same on all processes."""
+        return self.checkpoint is not None and self.processes.decide(self.checkpoint.is_due, self.device)
+
+    def restore(self) -> None:
+        found = None if self.checkpoint is None else self.checkpoint.load(self._shards())
+        if found is not None:
+            try:
+                self._restore_state(*found)
+            except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+                file = "" if self.checkpoint is None else str(self.checkpoint.path)
+                raise DataError(f"not a checkpoint of this training ({error})", file=file) from error
+        at = "none" if found is None else f"one of epoch {self.position.epoch + 1}, step {self.position.step + 1}"
+        self.processes.agree({"the checkpoint, on a file system that all share,": at})
+
+    def synchronise_weights(self) -> None:
+        """Start from the weights of the first process: a network of the user's may differ between processes."""
+        network = self.task.network
+        sharded = sharded_weights(network)
+        named = [*network.named_parameters(), *network.named_buffers()]
+        replicated = {name: tensor for name, tensor in named if name not in sharded}
+        layers = tuple((name, tensor.shape, tensor.dtype) for name, tensor in replicated.items())
+        if not self.processes.all_have(layers):
+            raise ValueError("the network must have the same layers on all processes, got different ones")
+        self.processes.broadcast(replicated.values())
+
+    def _restore_state(self, tensors: Tensors, about: dict[str, Any]) -> None:
+        set_weights(self.task.network, strip_prefix("network", tensors))
+        self.best_weights = strip_prefix("best", tensors)
+        for number, optimiser in enumerate(self.optimisers):
+            restore_optimiser(optimiser, strip_prefix(f"optimiser{number}", tensors), about["optimisers"][number])
+        self.position = _Position(**about["position"])
+        if self.position.epoch > self.settings.epochs:
+            raise ValueError(f"epoch must be at most {self.settings.epochs}, got {self.position.epoch}")
+        self.history = History(about["history"])
+        if not all(isinstance(value, int | float) for row in self.history for value in row.values()):
+            raise ValueError("the history must hold numbers")
+        if about["scaler"]:
+            self.scaler.load_state_dict(about["scaler"])
+
+    # Steps
+
+    def step(self, batch: IntArray, done: float) -> None:
+        settings, position = self.settings, self.position
+        rate = rate_at(done, settings.learning_rate, settings.schedule, settings.warmup)
+        for optimiser in self.optimisers:
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+            optimiser.zero_grad(set_to_none=True)
+        processes = self.processes
+        own = processes.share(batch, self.task.sizes(batch))
+        seed = (settings.seed, position.epoch, position.step, *([processes.rank] if processes.rank else []))
+        with _randomness(seed, self.device) as generator:
+            total, weight = torch.zeros((), device=self.device), 0.0
+            with torch.autocast(
+                self.device.type, PRECISIONS[settings.precision], enabled=settings.precision != "float32"
+            ):
+                if len(own):
+                    total, weight = self.task.loss(own, generator)
+            value, weight = processes.totals(float(total.detach()), weight, device=self.device)
+            if not math.isfinite(value):
+                raise ValueError(
+                    f"the loss became {value} in epoch {position.epoch + 1}: lower learning_rate, set clip_norm, or "
+                    "check the scale of the features"
+                )
+            if weight > 0 and total.requires_grad:
+                self.scaler.scale(total / weight).backward()
+        if weight > 0 and (total.requires_grad or processes.count > 1):
+            processes.add_gradients(self.task.network)
+            if any(parameter.grad is not None for parameter in self.task.network.parameters()):
+                self._update_weights()
+        position.total += value
+        position.weight += weight
+        position.step += 1
+
+    def _update_weights(self) -> None:
+        for optimiser in self.optimisers:
+            self.scaler.unscale_(optimiser)
+        if self.settings.clip_norm is not None:
+            clip_gradients(self.task.network, self.settings.clip_norm, sharded_weights(self.task.network))
+        # torch's AdaGrad makes sparse tensors without choosing whether to check them, and then warns that it is unset.
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+            for optimiser in self.optimisers:
+                self.scaler.step(optimiser)
+        self.scaler.update()
+
+    def finish_epoch(self, seconds: float) -> None:
+        """Evaluate, add a row to the history, and keep the weights if they are the best so far."""
+        settings, position = self.settings, self.position
+        # Buffers such as the running means of batch normalisation differ: each process sees its share of the data.
+        self.processes.broadcast(self.task.network.buffers())
+        self.task.network.eval()
+        measured = self.processes.from_first(lambda: dict(self.task.evaluate()))
+        self.task.network.train()
+        position.seconds += seconds
+        done = (position.epoch + 1) / settings.epochs
+        self.history.rows.append(
+            {
+                "epoch": position.epoch + 1,
+                "loss": position.total / position.weight if position.weight else 0.0,
+                "rate": rate_at(min(done, 1.0), settings.learning_rate, settings.schedule, settings.warmup),
+                "seconds": position.seconds,
+                **measured,
+            }
+        )
+        name, value = next(iter(measured.items()), ("", math.nan))
+        if measured and math.isnan(value) and settings.patience is not None:
+            raise ValueError(
+                f"early stopping needs a number, got NaN as {name}: the metric is undefined on all validation data, "
+                "as it is where no item is relevant"
+            )
+        if not math.isnan(value) and (position.best is None or value > position.best):
+            position.best, position.best_epoch = value, position.epoch + 1
+            if settings.patience is not None:
+                weights = self.task.network.state_dict()
+                self.best_weights = {name: tensor.detach().clone() for name, tensor in weights.items()}
+        position.epoch += 1
+        position.step, position.total, position.weight = 0, 0.0, 0.0
+        stale = settings.patience is not None and position.epoch - position.best_epoch >= settings.patience
+        position.is_done = position.epoch >= settings.epochs or stale
+
+    def note(self) -> str:
+        """The text beside the progress bar."""
+        if not self.history.rows:
+            return f"epoch 1 of {self.settings.epochs}"
+        row = self.history.rows[-1]
+        shown = [f"{name} {value:.4f}" for name, value in row.items() if name not in ("epoch", "rate", "seconds")]
+        return f"epoch {row['epoch']} of {self.settings.epochs}, {', '.join(shown[:2])}"
+
+
+def clip_gradients(network: nn.Module, largest: float, shards: Mapping[str, Shard] | None = None) -> None:
+    """Scale all gradients down together if their norm exceeds `largest`.
+
+    For weights in shards the norm includes the rows that other processes hold.
+    """
+    gradients = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
+    norms = {
+        name: torch.linalg.vector_norm(g.coalesce().values() if g.is_sparse else g) for name, g in gradients.items()
+    }
+    for name, shard in (shards or {}).items():
+        if name in norms:
+            norms[name] = shard.add(norms[name].square()).sqrt()
+    norm = torch.linalg.vector_norm(torch.stack(list(norms.values())))
+    factor = torch.clamp(largest / (norm + 1e-12), max=1.0)
+    for gradient in gradients.values():
+        gradient.mul_(factor)
+
+
+@dataclass(frozen=True)
+class TrainingOutcome:
+    """The history, and the best epoch by the first metric with its value; None without validation."""
+
+    history: History
+    best_epoch: int | None
+    best: float | None
+
+
+def train(
+    task: Task,
+    settings: TrainingSettings,
+    *,
+    checkpoint: NetworkCheckpoint | None = None,
+    callbacks: Sequence[Callback] = (),
+    title: str = "Training",
+    processes: SingleProcess | None = None,
+) -> TrainingOutcome:
+    """Train the network of a task in place. With `patience` it ends with the weights of the best epoch.
+
+    Args:
+        processes: the processes that train it together; None: this one alone.
+    """
+    if processes is None:
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            raise ValueError(
+                "processes must be given inside a process group, got None: pass "
+                "plackett.distributed.current_processes()"
+            )
+        processes = SingleProcess()
+    with processes.guarded():
+        return _train(_Training(task, settings, checkpoint, processes), callbacks, title)
+
+
+def _train(training: _Training, callbacks: Sequence[Callback], title: str) -> TrainingOutcome:
+    task, settings, processes = training.task, training.settings, training.processes
+    training.synchronise_weights()
+    training.restore()
+    position, network = training.position, task.network
+    network.train()
+    with progress_bar(title, settings.epochs * 1000, settings.progress and processes.is_first) as show:
+        while not position.is_done:
+            start = time.perf_counter()
+            batches = task.batches(np.random.default_rng([settings.seed, position.epoch]))
+            while position.step < len(batches):
+                done = (position.epoch + position.step / len(batches)) / settings.epochs
+                show(int(1000 * done * settings.epochs), training.note())
+                if training.is_due():
+                    position.seconds += time.perf_counter() - start
+                    start = time.perf_counter()
+                    training.save()
+                training.step(batches[position.step], done)
+            training.finish_epoch(time.perf_counter() - start)
+            epoch = Epoch(position.epoch, training.history, network)
+            requests = [callback(epoch) for callback in callbacks]
+            position.is_done = processes.decide(position.is_done or any(requests), training.device)
+            if training.is_due() or position.is_done:
+                training.save()
+    network.eval()
+    if settings.patience is not None and training.best_weights:
+        network.load_state_dict(training.best_weights)
+    return TrainingOutcome(training.history, position.best_epoch or None, position.best)

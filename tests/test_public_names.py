@@ -1,0 +1,83 @@
+"""The public line: users may import what `plackett.__all__` and the `__all__` of its public packages list."""
+
+import ast
+import doctest
+import inspect
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import plackett
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {
+    name: module for name in plackett.__all__ if isinstance(module := getattr(plackett, name), ModuleType)
+}  # fmt: skip
+NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+
+
+@NEEDS_TORCH
+@pytest.mark.parametrize("name", PACKAGES)
+def test_public_packages_list_their_names(name):
+    module = PACKAGES[name]
+    assert module.__doc__
+    assert len(set(module.__all__)) == len(module.__all__)
+    for one in module.__all__:
+        found = getattr(module, one)
+        if inspect.isclass(found) or inspect.isfunction(found):
+            assert inspect.getdoc(found), f"plackett.{name}.{one} has no docstring"
+            assert not found.__module__.startswith("plackett") or not one.startswith("_")
+
+
+@NEEDS_TORCH
+def test_public_names_at_the_top_are_those_of_packages():
+    for name in plackett.__all__:
+        assert getattr(plackett, name) is not None
+
+
+def sources():
+    """Python that users read: examples, and the code blocks of pages."""
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        yield path.name, path.read_text()
+    parser = doctest.DocTestParser()
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = path.read_text()
+        blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        plain = [block for block in blocks if not block.lstrip().startswith(">>>")]
+        yield path.name, "".join(one.source for one in parser.get_examples(text))
+        for number, block in enumerate(plain):
+            yield f"{path.name}, block {number}", block
+
+
+def names_used(code):
+    """(module, name) of everything imported from the package, and of attributes `plackett.package.name`."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "plackett":
+            for alias in node.names:
+                yield node.module, alias.name
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("plackett."):
+                    yield alias.name, None
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Attribute)
+            and isinstance(node.value.value, ast.Name)
+            and node.value.value.id == "plackett"
+        ):
+            yield f"plackett.{node.value.attr}", node.attr
+
+
+@NEEDS_TORCH
+@pytest.mark.parametrize(("where", "code"), [pytest.param(*one, id=one[0]) for one in sources()])
+def test_examples_use_public_names_only(where, code):
+    for module, name in names_used(code):
+        owner = plackett
+        for part in [*module.split(".")[1:], *([] if name is None else [name])]:
+            if not isinstance(owner, ModuleType):
+                break  # an attribute of a public class
+            assert part in owner.__all__, f"{where} uses {module}.{name}, and {part} is private"
+            owner = getattr(owner, part)
