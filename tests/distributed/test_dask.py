@@ -34,6 +34,7 @@ from plackett.distributed import DaskLabels, WorkerLostError
 from plackett.distributed.dask_aggregation import _condensed, _union
 from plackett.distributed.dask_boosted import _links, _RowDraws
 from plackett.distributed.dask_lists import Layout, aligned_blocks, make_layout, whole_lists
+from plackett.distributed.dask_workers import Member, run_together
 from plackett.errors import NoMaximumError
 from plackett.evaluation import compare_systems, evaluate
 from plackett.lists import offsets_from_sizes
@@ -398,6 +399,29 @@ def test_failure_on_one_worker_stops_the_other(client: Client, data: RankingData
     assert not hasattr(model, "booster_")
     monkeypatch.undo()
     assert model.fit(data, client=client).booster_.num_trees() == 50
+
+
+_cut = threading.Event()  # of the connection between the workers, which are threads of this process
+
+
+def _fail(member: Member, unconnected: int) -> None:
+    if member.rank == unconnected:
+        _cut.set()
+        raise WorkerLostError("the connection to another worker is lost")
+    _cut.wait()
+    raise ValueError("the reason")
+
+
+def _stop_nothing() -> None:
+    """Both tasks end by themselves."""
+
+
+@pytest.mark.parametrize("unconnected", [0, 1])
+def test_a_failure_is_reported_and_not_its_consequence(client: Client, unconnected: int) -> None:
+    """The task that lost its connection may end before the one whose failure cut it."""
+    _cut.clear()
+    with pytest.raises(ValueError, match="the reason"):
+        run_together(client, sorted(client.nthreads()), _fail, [(unconnected,)] * 2, _stop_nothing)
 
 
 # Lost workers

@@ -26,6 +26,7 @@ from plackett.data.listed_rows import ListedRows, as_features, make_listed_rows
 from plackett.distributed.dask_lists import Block, DaskRows, Layout, join_rows, whole_lists
 from plackett.distributed.dask_workers import (
     Member,
+    WorkerLostError,
     addresses,
     all_present,
     hold,
@@ -196,6 +197,10 @@ class _WorkerPeers(TrainingPeers):
         known = _links.add({int(machine.rpartition(":")[2]) for machine in machines})
         try:
             yield
+        except lightgbm.basic.LightGBMError as error:
+            if "socket" in str(error).lower():
+                raise WorkerLostError(f"the connection to another worker is lost: {error}") from error
+            raise
         finally:
             _links.remove(known)
             link.free_network()
@@ -228,7 +233,7 @@ class _Links:
         self._sockets: list[set[tuple[int, int]]] = []
 
     def add(self, ports: set[int]) -> set[tuple[int, int]]:
-        found = {(number, os.fstat(number).st_ino) for number in _sockets() if _ports_of(number) & ports}
+        found = {(number, identity) for number, identity, ends in _connections() if ends & ports}
         with self._lock:
             self._sockets.append(found)
         return found
@@ -245,22 +250,17 @@ class _Links:
                         os.dup2(nothing.fileno(), number)
 
 
-def _sockets() -> Iterator[int]:
+def _connections() -> Iterator[tuple[int, int, set[int]]]:
+    """Descriptor, identity and the ports at both ends of the TCP connections of this process."""
     folder = Path("/dev/fd")  # not on Windows
     for number in [int(entry.name) for entry in folder.iterdir()] if folder.is_dir() else ():
-        with suppress(OSError):  # the descriptor of the folder itself
-            if stat.S_ISSOCK(os.fstat(number).st_mode):
-                yield number
-
-
-def _ports_of(number: int) -> set[int]:
-    """The ports at both ends of a TCP connection."""
-    with socket.socket(fileno=os.dup(number)) as copy:
-        if copy.family not in (socket.AF_INET, socket.AF_INET6):
-            return set()
-        with suppress(OSError):  # not connected
-            return {copy.getsockname()[1], copy.getpeername()[1]}
-    return set()
+        with suppress(OSError):  # not connected, or closed since by another thread
+            if not stat.S_ISSOCK(os.fstat(number).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(number)) as copy:
+                if copy.family in (socket.AF_INET, socket.AF_INET6):
+                    ends = {copy.getsockname()[1], copy.getpeername()[1]}
+                    yield number, os.fstat(copy.fileno()).st_ino, ends
 
 
 _links = _Links()

@@ -108,8 +108,6 @@ def all_present(client: Any, workers: Sequence[str]) -> Iterator[None]:
     """Errors in this block that a lost worker may have caused say so."""
     try:
         yield
-    except WorkerLostError:
-        raise
     except Exception as error:
         _check_present(client, workers, error)
         raise
@@ -169,13 +167,23 @@ def _wait_for(futures: Sequence[Any], client: Any, workers: Sequence[str]) -> No
     while pending:
         with suppress(distributed.TimeoutError, CancelledError):
             distributed.wait(pending, timeout=_SECONDS_BETWEEN_LOOKS, return_when="FIRST_COMPLETED")
-        failed = [future for future in futures if future.status in ("error", "cancelled", "lost")]
-        if failed:
-            time.sleep(_SECONDS_BETWEEN_LOOKS)  # perhaps because a worker was lost, which the scheduler learns later
+        if _failed(futures):
+            # A lost worker may be the reason, which the scheduler learns later, or the failure of another task.
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
         _check_present(client, workers)
+        failed = _failed(futures)
         if failed:
-            failed[0].result()
+            min(failed, key=_is_consequence).result()
         pending = [future for future in futures if not future.done()]
+
+
+def _failed(futures: Sequence[Any]) -> list[Any]:
+    return [future for future in futures if future.status in ("error", "cancelled", "lost")]
+
+
+def _is_consequence(future: Any) -> bool:
+    """Whether a task failed only because another one did, whose error says more."""
+    return future.status != "error" or isinstance(future.exception(), WorkerLostError)
 
 
 def _stop_all(client: Any, name: str, tasks: Sequence[Any], workers: Sequence[str], stop: Callable[[], None]) -> None:
