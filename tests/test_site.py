@@ -1,8 +1,13 @@
 """The tools of the documentation site that need none of its packages."""
 
+import re
+from pathlib import Path
+
 import pytest
 from check_site import problems_of
-from markdown_text import fence_doctests, point_links_at_pages
+from markdown_text import fence_doctests, formulas, point_links_at_pages
+
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 @pytest.mark.parametrize(
@@ -38,3 +43,17 @@ def test_site_check_finds_broken_links_and_network_resources(tmp_path):
         "a.html: no.png does not exist",
         "s.css: loads https://example.org/y.css from the network",
     ]
+
+
+def test_formulas_are_found_outside_code():
+    text = "$a_i$ and `$HOME`\n\n```\n$x$\n```\n\n$$b\n= c$$\n"
+    assert formulas(text) == [("a_i", False), ("b\n= c", True)]
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
+def test_formulas_can_be_read_on_the_site_and_in_the_repository(path):
+    for formula, stands_alone in formulas(path.read_text()):
+        assert stands_alone or "\n" not in formula, f"{formula}: a formula in a line must not be broken"
+        lost = re.search(r"\\[^A-Za-z\s]", formula)  # Markdown takes the backslash off punctuation before formulas are read
+        assert not lost, f"{formula}: write a word such as \\lbrace in place of {lost[0]}"
+        assert formula.count("{") == formula.count("}"), formula

@@ -27,3 +27,13 @@ def point_links_at_pages(text: str, pages: dict[str, str]) -> str:
     for target, page in pages.items():
         text = text.replace(f"]({target}", f"]({page}")
     return text
+
+
+_CODE = re.compile(r"(`+).*?\1", re.DOTALL)
+_FORMULA = re.compile(r"\$\$(.+?)\$\$|\$(?!\s)([^$]+?)(?<!\s)\$", re.DOTALL)
+
+
+def formulas(text: str) -> list[tuple[str, bool]]:
+    """The formulas of a page, and whether each stands in a paragraph of its own."""
+    prose = _CODE.sub("", _FENCED.sub("", text))
+    return [(found[1] or found[2], found[1] is not None) for found in _FORMULA.finditer(prose)]
