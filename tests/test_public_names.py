@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from gallery_page import gallery_page
+from markdown_text import words_of_examples
 
 import plackett
 
@@ -36,6 +38,34 @@ def test_public_packages_list_their_names(name):
 def test_public_names_at_the_top_are_those_of_packages():
     for name in plackett.__all__:
         assert getattr(plackett, name) is not None
+
+
+def docstrings(found):
+    """The docstring of a name, and of the public members of a class."""
+    yield inspect.getdoc(found) or ""
+    if inspect.isclass(found):
+        for name, member in inspect.getmembers(found):
+            if not name.startswith("_"):
+                yield inspect.getdoc(member) or ""
+
+
+@NEEDS_TORCH
+def test_every_public_name_has_an_example():
+    """In its docstring, or on a page to which the reference then links."""
+    pages = [path.read_text() for path in (ROOT / "docs").rglob("*.md")]
+    pages.append(gallery_page(ROOT / "examples", ROOT / "docs" / "gallery"))
+    used = set().union(*map(words_of_examples, pages))
+    names = {name: getattr(plackett, name) for name in plackett.__all__ if name not in PACKAGES}
+    for package, module in PACKAGES.items():
+        names |= {f"{package}.{name}": getattr(module, name) for name in module.__all__}
+    without = [
+        name
+        for name, found in names.items()
+        if name.rpartition(".")[2] not in used
+        and not isinstance(found, ModuleType)
+        and not any(">>>" in text for text in docstrings(found))
+    ]
+    assert without == []
 
 
 def sources():

@@ -54,6 +54,6 @@ def test_formulas_are_found_outside_code():
 def test_formulas_can_be_read_on_the_site_and_in_the_repository(path):
     for formula, stands_alone in formulas(path.read_text()):
         assert stands_alone or "\n" not in formula, f"{formula}: a formula in a line must not be broken"
-        lost = re.search(r"\\[^A-Za-z\s]", formula)  # Markdown takes the backslash off punctuation before formulas are read
+        lost = re.search(r"\\[^A-Za-z\s]", formula)  # Markdown takes the backslash off punctuation
         assert not lost, f"{formula}: write a word such as \\lbrace in place of {lost[0]}"
         assert formula.count("{") == formula.count("}"), formula

@@ -8,7 +8,6 @@ from typing import Any
 
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files, InclusionLevel
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -17,8 +16,6 @@ from benchmark_page import benchmark_page
 from gallery_page import gallery_page
 from markdown_text import fence_doctests, point_links_at_pages
 from reference import ROOT, public_packages, reference_pages
-
-log = get_plugin_logger("plackett")
 
 # Files at the top of the repository that are pages of the site.
 _FROM_ABOVE = {
@@ -60,11 +57,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "gallery.md", content=gallery))
     files.append(File.generated(config, "benchmarks.md", content=benchmark_page(ROOT / "benchmarks")))
     pages = {file.src_uri: file.content_string for file in files.documentation_pages()}
-    written, bare = reference_pages(pages)
-    for path, text in written.items():
+    for path, text in reference_pages(pages).items():
         files.append(File.generated(config, path, content=text))
-    for name in bare:
-        log.info("%s has no example: write one in its docstring, or use it on a page", name)
     return files
 
 

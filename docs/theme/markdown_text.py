@@ -1,5 +1,6 @@
-"""Changes to Markdown text before it is rendered."""
+"""Markdown text: changes before it is rendered, and what can be found in it."""
 
+import doctest
 import re
 
 _FENCED = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
@@ -37,3 +38,11 @@ def formulas(text: str) -> list[tuple[str, bool]]:
     """The formulas of a page, and whether each stands in a paragraph of its own."""
     prose = _CODE.sub("", _FENCED.sub("", text))
     return [(found[1] or found[2], found[1] is not None) for found in _FORMULA.finditer(prose)]
+
+
+def words_of_examples(text: str) -> set[str]:
+    """The identifiers in the examples and Python blocks of a page."""
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code = [block for block in blocks if ">>>" not in block]
+    code += [example.source for example in doctest.DocTestParser().get_examples(text)]
+    return set(re.findall(r"[A-Za-z_]\w*", "\n".join(code)))

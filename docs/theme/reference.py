@@ -1,15 +1,14 @@
 """The API reference: one page per public package, with every public name and the pages that show its use."""
 
 import ast
-import doctest
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import griffe
+from markdown_text import words_of_examples
 
 ROOT = Path(__file__).parents[2]
 TOP = "plackett"
@@ -23,8 +22,6 @@ class PublicName:
     """`plackett.package.name`."""
     canonical: str
     """Where the name is defined."""
-    has_example: bool
-    """Whether the docstring, or that of a member, has an example."""
     uses: list[str] = field(default_factory=list)
     """Pages that use the name in an example."""
 
@@ -65,15 +62,6 @@ def listed_names(module: griffe.Object) -> list[str]:
     raise ValueError(f"{module.filepath}: expected __all__ as a list of texts")
 
 
-def _docstrings(found: griffe.Object | griffe.Alias) -> Iterator[str]:
-    if found.docstring is not None:
-        yield found.docstring.value
-    if found.is_class:
-        for name, member in found.all_members.items():
-            if not name.startswith("_") and member.docstring is not None:
-                yield member.docstring.value
-
-
 def public_names(uses: dict[str, list[str]]) -> dict[str, list[PublicName]]:
     """Every public name by package; `uses` are the pages that use each name."""
     package = load_package()
@@ -83,17 +71,8 @@ def public_names(uses: dict[str, list[str]]) -> dict[str, list[PublicName]]:
         for name in names:
             path = f"{module}.{name}"
             member = package[path.removeprefix(f"{TOP}.")]
-            has_example = member.is_module or any(">>>" in text for text in _docstrings(member))
-            found[module].append(PublicName(path, member.canonical_path, has_example, uses.get(name, [])))
+            found[module].append(PublicName(path, member.canonical_path, uses.get(name, [])))
     return found
-
-
-def words_of_examples(text: str) -> set[str]:
-    """The identifiers in the examples and Python blocks of a page."""
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    code = [block for block in blocks if ">>>" not in block]
-    code += [example.source for example in doctest.DocTestParser().get_examples(text)]
-    return set(re.findall(r"[A-Za-z_]\w*", "\n".join(code)))
 
 
 def pages_by_name(pages: dict[str, str]) -> dict[str, list[str]]:
@@ -112,11 +91,11 @@ def title_of(text: str, path: str) -> str:
     return found[1] if found else path
 
 
-def reference_pages(pages: dict[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The pages of the reference by path, and the public names without any example."""
+def reference_pages(pages: dict[str, str]) -> dict[str, str]:
+    """The pages of the reference by path."""
     names = public_names(pages_by_name(pages))
     titles = {path: title_of(text, path) for path, text in pages.items()}
-    written, bare = {}, []
+    written = {}
     home: dict[str, str] = {}  # the page of every object: that of the first package that lists it
     for module, members in names.items():
         lines = [f"# {module}", ""]
@@ -131,11 +110,9 @@ def reference_pages(pages: dict[str, str]) -> tuple[dict[str, str], list[str]]:
             if one.uses:
                 links = ", ".join(f"[{titles[page]}](../{page})" for page in one.uses[:6])
                 lines += [f"Examples: {links}.", ""]
-            elif not one.has_example:
-                bare.append(one.path)
         written[f"api/{module}.md"] = "\n".join(lines)
     written["api/index.md"] = _index(names)
-    return written, bare
+    return written
 
 
 def _index(names: dict[str, list[PublicName]]) -> str:
