@@ -32,6 +32,7 @@ def worth_figure(summary: WorthSummary, path: str | Path | None = None, *, top: 
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.ticker import LogLocator, NullFormatter
     except ImportError:
         raise MissingDependencyError("matplotlib", "report", "a figure") from None
     worths, low, high = (summary.column(name)[:top] for name in ("worth", "worth_low", "worth_high"))
@@ -43,6 +44,11 @@ def worth_figure(summary: WorthSummary, path: str | Path | None = None, *, top: 
     axes.plot(worths, places, "o", color=_COLOUR, markersize=5)
     axes.axvline(1.0 / len(summary), color="0.5", linewidth=1.0, linestyle="--")
     axes.set_xscale("log")
+    low_end, high_end = axes.get_xlim()
+    steps = (1.0, 2.0, 5.0) if high_end < 300 * low_end else (1.0,)  # further apart, the labels of steps would touch
+    axes.xaxis.set_major_locator(LogLocator(subs=steps))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     # Names are not formulas, even if they contain two $.
     axes.set_yticks(places, [visible(str(row.item)) for row in summary.rows[:top]], parse_math=False)
     axes.set_ylim(len(worths) - 0.5, -0.5)
