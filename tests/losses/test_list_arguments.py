@@ -1,10 +1,13 @@
 """Lists of losses and metrics by any name: where or mask, offsets, qid or group. Padding must be marked."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
-from plackett import losses, metrics, partition_log_likelihood
+from plackett import losses, metrics, partition_derivatives, partition_log_likelihood
+from plackett.likelihood import approximate_derivatives
 from plackett.losses import LOSSES, loss_names
 from plackett.metrics.registry import METRICS
 
@@ -51,6 +54,30 @@ def test_mask_is_where_for_metrics(name):
     assert found == info.function(scores, labels, where=marks, **info.options)
     with pytest.raises(ValueError, match="mask is another name of where"):
         info.function(scores, labels, mask=marks, where=marks, **info.options)
+
+
+@pytest.mark.parametrize(
+    "function", [partition_log_likelihood, partition_derivatives, partial(approximate_derivatives, ties="efron")]
+)
+def test_mask_is_where_for_likelihoods(function):
+    rng = np.random.default_rng(1)
+    scores, labels, marks = rng.normal(size=(3, 6)), rng.integers(0, 3, (3, 6)), rng.random((3, 6)) < 0.8
+    np.testing.assert_equal(function(scores, labels, mask=marks), function(scores, labels, where=marks))
+    with pytest.raises(ValueError, match="mask is another name of where"):
+        function(scores, labels, mask=marks, where=marks)
+
+
+@pytest.mark.parametrize(
+    "loss", ["partition", lambda scores, labels, offsets: (scores * labels).cumsum(0)[offsets[1:] - 1]]
+)
+def test_lists_of_modules_and_own_losses_by_any_name(loss, items):
+    scores, labels = items
+    module = losses.RankingLoss(loss, reduction="none")
+    expected = module(scores, labels, offsets=[0, 4, 8])
+    marks = torch.ones(2, 4, dtype=torch.bool)
+    assert torch.equal(module(scores, labels, group=[4, 4]), expected)
+    assert torch.equal(module(scores, labels, qid=[3] * 4 + [1] * 4), expected)
+    assert torch.equal(module(scores.reshape(2, 4), labels.reshape(2, 4), mask=marks), expected)
 
 
 def test_padding_must_be_marked(items):

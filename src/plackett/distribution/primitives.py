@@ -22,6 +22,19 @@ def suffix_logsumexp(x: Tensor) -> Tensor:
     return x
 
 
+def decaying_sums(x: Tensor, decay: Tensor) -> Tensor:
+    """y_k = x_k + decay_k y_{k-1} along the last dimension, in log2(N) doubling steps; decay_0 does not count.
+
+    With factors of at most 1 no product overflows; dividing running sums of x by running products would.
+    """
+    step = 1
+    while step < x.shape[-1]:
+        x = torch.cat([x[..., :step], x[..., step:] + decay[..., step:] * x[..., :-step]], -1)
+        decay = torch.cat([decay[..., :step], decay[..., step:] * decay[..., :-step]], -1)
+        step *= 2
+    return x
+
+
 # An item overtakes another that is this far ahead with probability exp(-1000), which no float64 holds.
 CERTAIN_GAP = 1000.0
 

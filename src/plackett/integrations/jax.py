@@ -21,6 +21,7 @@ from jax import lax
 
 from plackett.arguments import DEFAULT_TOL
 from plackett.likelihood.constants import LARGEST_ANGLE
+from plackett.lists import takes_mask
 
 __all__ = ["partition_loss"]
 
@@ -30,6 +31,7 @@ _NEWTON_STEPS = 30
 _END_STEPS = 12
 
 
+@takes_mask
 def partition_loss(
     scores: Any,
     labels: Any,
@@ -49,7 +51,7 @@ def partition_loss(
 
     Args:
         scores, labels: (..., items), one list per row.
-        where: (..., items) marks the items; None: all entries are items.
+        where: (..., items) marks the items; None: all entries are items. `mask` is another name of it.
         segments: (..., items), several lists per row: items of a row with the same number form a list.
         weights: one weight per list, (...); with segments (..., items), of which the first item of each segment counts.
         reduce_fn: jnp.mean or jnp.sum over the lists with an item, or None: one value per list; with segments one per

@@ -23,13 +23,14 @@ from plackett.likelihood.constants import LARGEST_SCORE
 from plackett.likelihood.core import evaluate, raise_bad_score
 from plackett.likelihood.partition import PartitionDerivatives
 from plackett.likelihood.tiers import Tiers, make_tiers
-from plackett.lists import flat_lists, offsets_from_sizes
+from plackett.lists import flat_lists, offsets_from_sizes, takes_mask
 from plackett.threads import run_over_ranges
 
 TIES = ("random", "efron", "breslow")
 _COST_PER_ITEM = 30
 
 
+@takes_mask
 def approximate_derivatives(
     scores: Any,
     labels: Any,

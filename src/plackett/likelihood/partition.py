@@ -24,7 +24,7 @@ from plackett.arguments import (
 from plackett.likelihood.core import evaluate
 from plackett.likelihood.midpoint import midpoint_log_likelihood
 from plackett.likelihood.tiers import make_tiers
-from plackett.lists import flat_lists
+from plackett.lists import flat_lists, takes_mask
 
 
 class PartitionDerivatives(NamedTuple):
@@ -35,6 +35,7 @@ class PartitionDerivatives(NamedTuple):
     curvature: FloatArray
 
 
+@takes_mask
 def partition_log_likelihood(
     scores: Any,
     labels: Any,
@@ -56,7 +57,7 @@ def partition_log_likelihood(
         scores: log-worths w; 1-D (lists one after the other) or 2-D (one list per row); NumPy or torch.
         labels: any real numbers, in the shape of scores.
         offsets: where lists begin in 1-D scores, CSR style (length lists + 1). None: one list.
-        where: boolean mask in the shape of scores; unmarked entries are padding.
+        where: boolean mask in the shape of scores; unmarked entries are padding. `mask` is another name of it.
         top: count only the first `top` places of each list. A tier that straddles the cut-off contributes the
             probability that the places left are all taken by its items.
         quadrature: "adaptive", or "midpoint" for the fixed rule of Ma et al. (2021), kept as a reference.
@@ -94,6 +95,7 @@ def partition_log_likelihood(
     return value.astype(lists.dtype, copy=False)
 
 
+@takes_mask
 def partition_derivatives(
     scores: Any,
     labels: Any,

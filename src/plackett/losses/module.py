@@ -21,10 +21,9 @@ class RankingLoss(nn.Module):
         self.name, self.function, self.options = self.loss.name, self.loss.function, options
         self.loss.check_options({key: value for key, value in options.items() if key not in ("reduction", "generator")})
 
-    def forward(
-        self, scores: Tensor, labels: Any, *, where: Any = None, offsets: Any = None, weights: Any = None
-    ) -> Tensor:
-        value: Tensor = self.function(scores, labels, where=where, offsets=offsets, weights=weights, **self.options)
+    def forward(self, scores: Tensor, labels: Any, **lists: Any) -> Tensor:
+        """The loss; `lists` are where or mask, offsets, qid or group, and weights, as the functions take them."""
+        value: Tensor = self.function(scores, labels, **lists, **self.options)
         return value
 
     def extra_repr(self) -> str:

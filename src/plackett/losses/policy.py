@@ -2,18 +2,26 @@
 
     U = E[sum over places k of discount_k gain(item at k)],   the order drawn from the model
 
-With p(d|k) = exp(w_d) / Z_k the probability that d is chosen at place k of a drawn order, and G_k the discounted gain
-of the places from k on, the gradient by the score of d, which has place r in the order, is the expectation of
+With p(d|k) = exp(w_d) / Z_k the probability that d is chosen at place k of a drawn order, given the choices before it,
+the gradient by the score of d, which has place r in the order, is the expectation of
 
-    reinforce   G_1 (1[r counts] - sum_{k <= r} p(d|k))
-    pl-rank     G_{r+1} - B_r + gain_d sum_{k <= r} discount_k p(d|k) - sum_{k <= r} (G_k - B_k) p(d|k)
+    reinforce   G (1[r counts] - sum_{k <= r} p(d|k)),   G the discounted gain of the order
 
-The second one (Oosterhuis 2021, 2022: PL-Rank) credits a choice only with what comes after it, and replaces the gain of
-d itself by its expectation at every place where d could have been chosen. B_k is a baseline, the mean of G_k over the
-other orders drawn: it is independent of this order, so that its terms have expectation 0, and without it the sums vary
-with the size of all gains to come rather than with their differences. All sums over k <= r are running sums of
-discount_k / Z_k and (G_k - B_k) / Z_k: a sampled order costs its sorting and one pass, as PL-Rank-3 has it. They are
-kept as logarithms, because 1 / Z_k may overflow where exp(w_d) / Z_k never exceeds 1.
+PL-Rank (Oosterhuis 2021, 2022) credits a choice with its own gain in expectation, and otherwise only with what comes
+after it. Both parts can vary less:
+
+- What place k earns in expectation given the choices before it, discount_k m_k with m_k = sum_d p(d|k) gain_d, stands
+  for what it earned.
+- A gain that is not chosen at k is not lost: it comes at a later place. After a choice at random it would come with the
+  mean of the later discounts over the items left, so that b_k = discount_k - that mean is what a choice decides about.
+  Counted from the random order, which earns the same whatever the scores, place k adds x_k = b_k (m_k - n_k), n_k the
+  plain mean of the gains that are left: U = U(random order) + E[sum_k x_k].
+
+    pl-rank     sum_{k <= r} b_k p(d|k) (gain_d - m_k) + 1[r counts] A_r - sum_{k <= r} A_k p(d|k)
+
+A_k is the sum of x_j over the places j > k, less a baseline: its mean over the other orders drawn, which is independent
+of this one, so that its terms have expectation 0. Sums over k <= r decay from place to place by Z_k / Z_{k-1} <= 1, so
+that nothing can overflow; a sampled order costs its sorting and a scan, O(n log n) as PL-Rank-3 has it.
 
 This is not the objective named "plrank" of boosted trees, which is the likelihood of observed orders (PLRank).
 """
@@ -25,10 +33,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from plackett.arguments import check_choice, check_finite, check_positive
 from plackett.distribution.discounts import discount_values
-from plackett.distribution.primitives import gumbel, relative_scores, suffix_logsumexp
+from plackett.distribution.primitives import decaying_sums, gumbel, relative_scores, suffix_logsumexp
 from plackett.distribution.subsets import MOST_ITEMS_EXACT, expected_cost_of_choices
 from plackett.likelihood.tensors import work_type
 from plackett.likelihood.torch_op import with_gradient
@@ -126,8 +135,9 @@ def _sampled(
     at_once = max(2, _LARGEST_TABLE // scores.numel())
     for first in range(0, samples, at_once):
         drawn = _Draws(scores, gain, discounts, min(at_once, samples - first), generator)
-        total += drawn.to_come[..., 0].sum(0)
-        gradient += (drawn.reinforce() if reinforce else drawn.pl_rank()).sum(0)
+        value, slope = drawn.reinforce() if reinforce else drawn.pl_rank()
+        total += value
+        gradient += slope
     return with_gradient(lists.scores, total / samples, lists.unpadded(gradient / samples), lists.offsets)
 
 
@@ -139,47 +149,79 @@ def _relative_rows(lists: LossLists, dtype: torch.dtype) -> Tensor:
     return torch.where(present, relative_scores(torch.where(present, padded, lowest)), -math.inf)
 
 
+def _after(x: Tensor) -> Tensor:
+    """The sum of all elements after each one along the last dimension."""
+    return x.flip(-1).cumsum(-1).flip(-1) - x
+
+
 class _Draws:
     """Orders drawn from the model, up to the last place that counts.
 
-    chosen   (samples, lists, places), the item at each place
-    won      the discounted gain there; to_come, that of this place and all after it
+    chosen   (samples, lists, places), the item at each place; gain_at, its gain
+    chance   exp(score) / Z there, the probability of the choice; 0 after the end of a short list
+    decay    Z / Z of the place before, at most 1; and for the items without a place, after the last one
+    rest     (samples, lists, longest), exp(score) of the items without a place, relative to the highest; 0 for others
     """
 
     def __init__(
         self, scores: Tensor, gain: Tensor, discounts: Tensor, samples: int, generator: torch.Generator | None
     ) -> None:
         shape = (samples, *scores.shape)
-        self.scores, self.gain = scores.expand(shape), gain
+        self.gain, self.sizes = gain, (scores > -math.inf).sum(-1, keepdim=True)
         self.chosen = (scores + gumbel(shape, scores, generator)).topk(len(discounts), -1).indices
-        self.sequence = self.scores.gather(-1, self.chosen)
-        self.is_item = self.sequence > -math.inf  # short lists end before the last place
-        self.discount = torch.where(self.is_item, discounts, 0.0)
-        self.won = self.discount * gain.expand(shape).gather(-1, self.chosen)
-        self.to_come = self.won.flip(-1).cumsum(-1).flip(-1)
-        rest = self.scores.scatter(-1, self.chosen, -math.inf).logsumexp(-1, keepdim=True)
-        log_z = suffix_logsumexp(torch.cat([self.sequence, rest], -1))[..., :-1]
-        self.log_z = torch.where(self.is_item, log_z, 0.0)
+        sequence = scores.expand(shape).gather(-1, self.chosen)
+        self.is_item = sequence > -math.inf  # short lists end before the last place
+        self.discount = torch.where(self.is_item[0], discounts, 0.0)  # (lists, places)
+        self.gain_at = gain.expand(shape).gather(-1, self.chosen)
+        rest = scores.expand(shape).scatter(-1, self.chosen, -math.inf)
+        highest = rest.amax(-1, keepdim=True)
+        self.rest = (rest - torch.where(highest > -math.inf, highest, 0.0)).exp_()
+        self.rest_sum = self.rest.sum(-1, keepdim=True)
+        log_z = suffix_logsumexp(torch.cat([sequence, highest + self.rest_sum.log()], -1))
+        # Past the end of a list log_z is -inf: its decay is 0, and nothing is carried on.
+        finite = torch.where(log_z > -math.inf, log_z, 0.0)
+        self.chance = (sequence - finite[..., :-1]).exp()
+        self.decay = functional.pad((log_z[..., 1:] - finite[..., :-1]).exp(), (1, 0))
 
-    def choice_sums(self, weights: Tensor) -> Tensor:
-        """sum_{k <= r} weight_k p(d|k) for each item d, whose place is r; items without a place take part in all."""
-        running = (weights.log() - self.log_z).logcumsumexp(-1)
-        logs = (self.scores + running[..., -1:]).scatter(-1, self.chosen, self.sequence + running)
-        return logs.exp()
+    def choice_sums(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """sum_{k <= r} weight_k p(d|k) for the item d at each place r, and for all other items by unit of `rest`."""
+        sums = decaying_sums(functional.pad(weights, (0, 1)), self.decay)
+        return self.chance * sums[..., :-1], sums[..., -1:] / self.rest_sum.clamp(min=1.0)  # 0 if nothing is left
 
-    def at_place(self, values: Tensor) -> Tensor:
-        """Values by place -> values by item; 0 for items without a place."""
-        return torch.zeros_like(self.scores).scatter(-1, self.chosen, values)
+    def sum_samples(self, at_place: Tensor, of_rest: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums over samples: of values by place, (lists, longest), and of `rest` times (samples, lists, factors)."""
+        lists, longest = self.rest.shape[1:]
+        by_list = (part.transpose(0, 1).reshape(lists, -1) for part in (self.chosen, at_place))
+        total = self.rest.new_zeros(lists, longest).scatter_add(1, *by_list)
+        return total, self.rest.permute(1, 2, 0) @ of_rest.transpose(0, 1)
 
-    def pl_rank(self) -> Tensor:
-        """The estimate of the gradient from each sample, (samples, lists, longest)."""
-        others = len(self.to_come) - 1
-        baseline = (self.to_come.sum(0) - self.to_come) / others if others else 0.0
-        advantage = self.to_come - baseline
-        ahead = self.choice_sums(advantage.clamp(min=0.0)) - self.choice_sums((-advantage).clamp(min=0.0))
-        return self.at_place(advantage - self.won) + self.gain * self.choice_sums(self.discount) - ahead
+    def expected_gains(self) -> Tensor:
+        """m, the expectation of the gain at each place given the choices before it."""
+        of_rest = torch.einsum("sln,ln->sl", self.rest, self.gain)[..., None] / self.rest_sum.clamp(min=1.0)
+        backwards = torch.cat([of_rest, (self.chance * self.gain_at).flip(-1)], -1)
+        return decaying_sums(backwards, functional.pad(self.decay[..., 1:].flip(-1), (1, 0)))[..., 1:].flip(-1)
 
-    def reinforce(self) -> Tensor:
+    def pl_rank(self) -> tuple[Tensor, Tensor]:
+        """Sums over samples of the estimates of the value, (lists,), and of the gradient, (lists, longest)."""
+        place = torch.arange(self.discount.shape[-1], device=self.gain.device)
+        left = (self.sizes - place).clamp(min=1)
+        decided = self.discount - _after(self.discount) / (left - 1).clamp(min=1)  # b
+        expected = self.expected_gains()
+        gain_left = self.gain.sum(-1, keepdim=True) - self.gain_at.cumsum(-1) + self.gain_at
+        added = decided * (expected - gain_left / left)  # x
+        to_come = _after(added)
+        others = len(added) - 1
+        advantage = to_come - (to_come.sum(0) - to_come) / others if others else to_come
+        weights = torch.stack([decided.expand(added.shape), decided * expected + advantage])
+        (own, ahead), of_rest = self.choice_sums(weights)
+        total, rest = self.sum_samples(advantage + self.gain_at * own - ahead, torch.cat(of_rest.unbind(), -1))
+        at_random = self.gain.sum(-1) / self.sizes.squeeze(-1).clamp(min=1) * self.discount.sum(-1)
+        return added.sum((0, -1)) + len(added) * at_random, total + self.gain * rest[..., 0] - rest[..., 1]
+
+    def reinforce(self) -> tuple[Tensor, Tensor]:
         """The same by the plain policy gradient: the discounted gain times the gradient of log P."""
-        ones = self.is_item.to(self.scores.dtype)
-        return self.to_come[..., :1] * (self.at_place(ones) - self.choice_sums(ones))
+        reward = (self.discount * self.gain_at).sum(-1, keepdim=True)
+        ones = self.is_item.to(self.rest.dtype)
+        at_place, of_rest = self.choice_sums(ones)
+        total, rest = self.sum_samples(reward * (ones - at_place), reward * of_rest)
+        return reward.sum((0, -1)), total - rest.squeeze(-1)

@@ -219,6 +219,8 @@ def own_loss(function: Callable[..., Any], name: str | None = None) -> Loss:
         name: its name in messages and files; None: the function's name.
     """
 
+    from plackett.losses.loss_lists import make_loss_lists, reduce_losses, takes_lists
+
     def dense(
         scores: Any,
         labels: Any,
@@ -230,8 +232,6 @@ def own_loss(function: Callable[..., Any], name: str | None = None) -> Loss:
         **options: Any,
     ) -> Any:
         import torch
-
-        from plackett.losses.loss_lists import make_loss_lists, reduce_losses
 
         lists = make_loss_lists(scores, labels, offsets, where)
         bounds = torch.as_tensor(lists.offsets, device=lists.scores.device)
@@ -246,4 +246,4 @@ def own_loss(function: Callable[..., Any], name: str | None = None) -> Loss:
     common = list(inspect.signature(dense).parameters.values())[:-1]
     options = [one if one.kind is one.VAR_KEYWORD else one.replace(kind=one.KEYWORD_ONLY) for one in own]
     dense.__signature__ = inspect.Signature([*common, *options])  # type: ignore[attr-defined]
-    return Loss(title, dense, silent_without_preference=False)
+    return Loss(title, takes_lists(dense), silent_without_preference=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any
 
@@ -47,7 +48,28 @@ def _tokenized(dataset: Any, processing_class: Any, max_length: int | None, name
     return kept
 
 
-class PartitionRewardTrainer(RewardTrainer):
+class _GradedAnswersTrainer(ABC):
+    """What both trainers share: the columns of their data, and the form of `compute_loss`."""
+
+    def _set_signature_columns_if_needed(self) -> None:
+        self._signature_columns = list(COLUMNS)
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,  # noqa: ARG002 (Trainer passes it)
+    ) -> Any:
+        """The mean of the loss over the prompts of a batch."""
+        loss, outputs = self._loss_and_outputs(model, inputs)
+        return (loss, outputs) if return_outputs else loss
+
+    @abstractmethod
+    def _loss_and_outputs(self, model: Any, inputs: dict[str, Any]) -> tuple[Any, Any]: ...
+
+
+class PartitionRewardTrainer(_GradedAnswersTrainer, RewardTrainer):
     """TRL's RewardTrainer for prompts with any number of graded answers, tied or not.
 
     Two answers without a tie give RewardTrainer's own loss. `center_rewards_coefficient` weights the mean square of the
@@ -76,17 +98,7 @@ class PartitionRewardTrainer(RewardTrainer):
     def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, dataset_name: str) -> Any:
         return _tokenized(dataset, processing_class, args.max_length, dataset_name)
 
-    def _set_signature_columns_if_needed(self) -> None:
-        self._signature_columns = list(COLUMNS)
-
-    def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,  # noqa: ARG002 (Trainer passes it)
-    ) -> Any:
-        """The mean over prompts of the loss of the rewards of their answers."""
+    def _loss_and_outputs(self, model: Any, inputs: dict[str, Any]) -> tuple[Any, Any]:
         outputs = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], use_cache=False)
         rewards = outputs.logits.squeeze(-1)
         loss = self.ranking_loss(rewards, inputs["grades"], offsets=offsets_of(inputs))
@@ -94,7 +106,7 @@ class PartitionRewardTrainer(RewardTrainer):
             sums = torch.segment_reduce(rewards.float(), "sum", lengths=inputs["sizes"])
             loss = loss + self.args.center_rewards_coefficient * (sums**2).mean()
         self._record(rewards.detach(), inputs)
-        return (loss, outputs) if return_outputs else loss
+        return loss, outputs
 
     def _record(self, rewards: Any, inputs: dict[str, Any]) -> None:
         """Averages for `log`, under RewardTrainer's names."""
@@ -106,7 +118,7 @@ class PartitionRewardTrainer(RewardTrainer):
             found["accuracy"].append(accuracy)
 
 
-class PartitionDPOTrainer(Trainer):
+class PartitionDPOTrainer(_GradedAnswersTrainer, Trainer):
     """DPO from any number of graded answers per prompt, tied or not, on transformers' Trainer.
 
     Two answers without a tie give the sigmoid loss of TRL's DPOTrainer.
@@ -153,24 +165,13 @@ class PartitionDPOTrainer(Trainer):
         reference = copy.deepcopy(model) if ref_model is None else ref_model
         self.ref_model = reference.to(self.args.device).requires_grad_(False).eval()
 
-    def _set_signature_columns_if_needed(self) -> None:
-        self._signature_columns = list(COLUMNS)
-
-    def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,  # noqa: ARG002 (Trainer passes it)
-    ) -> Any:
-        """The mean over prompts of `partition_dpo_loss`."""
+    def _loss_and_outputs(self, model: Any, inputs: dict[str, Any]) -> tuple[Any, Any]:
         tokens = {name: inputs[name] for name in ("input_ids", "attention_mask")}
         outputs = model(**tokens, use_cache=False)
         with torch.no_grad():
             reference = sequence_logps(self.ref_model(**tokens, use_cache=False).logits, inputs)
         policy = sequence_logps(outputs.logits, inputs)
-        loss = partition_dpo_loss(policy, reference, inputs["grades"], offsets_of(inputs), self.beta)
-        return (loss, outputs) if return_outputs else loss
+        return partition_dpo_loss(policy, reference, inputs["grades"], offsets_of(inputs), self.beta), outputs
 
     def prediction_step(
         self,
