@@ -46,6 +46,8 @@ SHAPES = {"10 items": (1500, 10, None), "40 items, 20 shown": (700, 40, 20)}  # 
 SESSIONS, TEST_LISTS, FEATURES, NOISE = 2, 300, 7, 0.05
 ROUNDS, LEAVES, RATE, MIN_ROWS = 50, 4, 0.1, 300
 
+PEERS = ("LightGBM with position", "XGBoost unbiased")
+
 Predict = Callable[[np.ndarray], np.ndarray]
 
 
@@ -116,8 +118,7 @@ def measure(logs: Logs, models: dict[str, Callable[..., Any]] | None = None, pee
         values[f"{name} with position"] = logs.ndcg(model.predict)
         biases[name] = model.position_bias_.bias.tolist()
     if peers:
-        values["LightGBM with position"] = logs.ndcg(with_lightgbm(logs))
-        values["XGBoost unbiased"] = logs.ndcg(with_xgboost(logs))
+        values |= {name: logs.ndcg(fit(logs)) for name, fit in zip(PEERS, (with_lightgbm, with_xgboost), strict=True)}
     return {"ndcg": {name: found.round(6).tolist() for name, found in values.items()}, "biases": biases}
 
 
@@ -142,8 +143,8 @@ def recovery() -> dict[str, Any]:
         runs = [done[f"{shape} | {logging} | {eta} | {seed}"] for seed in SEEDS]
         means = {name: float(np.nanmean([run["ndcg"][name] for run in runs])) for name in runs[0]["ndcg"]}
         tests = {name: compared(runs, f"{name} with position", name) for name in MODELS}
-        for peer in ("LightGBM with position", "XGBoost unbiased"):
-            tests[f"trees against {peer}"] = compared(runs, "trees with position", peer)
+        for name, peer in product(MODELS, PEERS):
+            tests[f"{name} against {peer}"] = compared(runs, f"{name} with position", peer)
         width = min(len(bias) for run in runs for bias in run["biases"].values())
         biases = {
             name: np.array([run["biases"][name][: min(width, 10)] for run in runs]).round(3).tolist() for name in MODELS
@@ -162,15 +163,18 @@ def show_recovery(results: dict[str, Any]) -> None:
         for one in settings
     ]
     report("NDCG@10 against true grades, mean of five seeds", ["setting", *names], rows, console)
-    rows = [
-        [
-            f"{one['shape']}, {one['logging']}, eta {one['eta']:g}",
-            *(f"{test['difference']:+.3f} (p {test['p']:.1g})" for test in one["tests"].values()),
+    for title, suffix in (
+        ("with - without position", ""),
+        *((f"against {peer}", f" against {peer}") for peer in PEERS),
+    ):
+        rows = [
+            [
+                f"{one['shape']}, {one['logging']}, eta {one['eta']:g}",
+                *("{difference:+.4f} (p {p:.2g})".format(**one["tests"][name + suffix]) for name in MODELS),
+            ]
+            for one in settings
         ]
-        for one in settings
-    ]
-    heads = [f"{name}: with - without" if name in MODELS else name for name in settings[0]["tests"]]
-    report("Differences, paired by list", ["setting", *heads], rows, console)
+        report(f"With position{suffix or ' - without'}, paired by list", ["setting", *MODELS], rows, console)
 
 
 # Where the correction is not needed, where it fails, and what else there is
@@ -321,7 +325,7 @@ def recovery_figure(results: dict[str, Any]) -> None:
             for suffix, style in ((" with position", "o-"), ("", "o:")):
                 values = [one["ndcg"][name + suffix] for one in chosen]
                 axis.plot(etas, values, style, color=colour, markersize=4, label=name + suffix)
-        for peer, marker in (("LightGBM with position", "s--"), ("XGBoost unbiased", "^--")):
+        for peer, marker in zip(PEERS, ("s--", "^--"), strict=True):
             values = [one["ndcg"][peer] for one in chosen]
             axis.plot(etas, values, marker, color="0.45", markersize=4, linewidth=1.0, label=peer)
         axis.set_title(f"{shape}\nold ranker {logging}ly related", fontsize="medium")
