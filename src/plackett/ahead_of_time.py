@@ -128,7 +128,13 @@ def _graphs() -> None:
     general = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4)]
     tree = [(0, 1), (2, 1), (2, 3)]
     tiers_from_graph(general)
-    for edges, method in ((tree, "auto"), ([(0, 1), (0, 2)], "auto"), (general, "down-sets"), (general, "sampling")):
+    for edges, method in (
+        (tree, "trees"),
+        ([(0, 1), (0, 2)], "auto"),
+        (general, "down-sets"),
+        (general, "series-parallel"),
+        (general, "sampling"),
+    ):
         options: dict[str, Any] = {"samples": 10, "random_state": 0} if method == "sampling" else {}
         partial_order_log_likelihood(np.zeros(5), edges, method=method, **options)
         partial_order_derivatives(np.zeros(5), edges, method=method, **options)

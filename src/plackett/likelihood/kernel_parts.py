@@ -56,6 +56,14 @@ def longest_tiered_list(starts, list_tiers, first, last):
 
 
 @inner
+def log_add(x, y):
+    """log(exp(x) + exp(y)); -inf stands for 0."""
+    if x < y:
+        x, y = y, x
+    return x + math.log1p(math.exp(y - x)) if y > -math.inf else x
+
+
+@inner
 def gather(values, order, base, size, gathered):
     """gathered = the values of a list in the order of its tiers."""
     for i in range(size):

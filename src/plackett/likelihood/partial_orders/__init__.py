@@ -3,8 +3,10 @@
 Start reading in `order_likelihood`, then `order_structure`, which takes graphs apart, and `order_evaluation`, which
 puts the parts together.
 
-structure    structure_kernels (components, forests, series, redundant edges), tree_links (which blocks are trees)
-exact        forest_kernels (closed form), tree_kernels (nested integrals), down_set_kernels (dynamic programming)
+structure    structure_kernels (components, forests, series, redundant edges), tree_links (which blocks are trees),
+             series_steps (which are series-parallel)
+exact        forest_kernels (closed form), tree_kernels and series_kernels (nested integrals), down_set_kernels (dynamic
+             programming)
 sampled      sampling_kernels: importance sampling for values, Gibbs sampling for derivatives
 repeated     order_chains (chains that go on from one evaluation to the next), order_objective (for solvers)
 torch        torch_value, the only module that imports torch

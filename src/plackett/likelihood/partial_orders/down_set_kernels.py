@@ -20,6 +20,7 @@ import math
 import numpy as np
 
 from plackett.compilation import inner, kernel
+from plackett.likelihood.kernel_parts import log_add, longest_list
 
 COUNT, VALUE, DERIVATIVES = 0, 1, 2
 _SMALLEST_TABLE = 1024
@@ -85,13 +86,6 @@ def _refill(table, size, codes, begin, end):
 
 
 @inner
-def _log_add(x, y):
-    if x < y:
-        x, y = y, x
-    return x + math.log1p(math.exp(y - x)) if y > -math.inf else x
-
-
-@inner
 def _log_rest(s, chains, digits, position, left, log_left):
     """The log of the worth of all items that are not in set s."""
     total = 0.0
@@ -101,7 +95,7 @@ def _log_rest(s, chains, digits, position, left, log_left):
         return math.log(total)
     log_total = -math.inf  # scores so far apart that worths side by side exceed the range of floats
     for c in range(chains):
-        log_total = _log_add(log_total, log_left[position[c] + digits[s, c]])
+        log_total = log_add(log_total, log_left[position[c] + digits[s, c]])
     return log_total
 
 
@@ -127,9 +121,8 @@ def down_set_blocks(
     `states[b]` becomes -1 if block b has more than limits[b] down-sets. The curvature is that of the orders, an upper
     bound: the sum over D of g(D) p (1 - p), p the probability that item j comes next after D.
     """
-    longest, most = 1, 1
+    longest, most = longest_list(block_starts, first, last), 1
     for b in range(first, last):
-        longest = max(longest, block_starts[b + 1] - block_starts[b])
         most = max(most, limits[b])
     chain = np.empty((6, longest), np.int64)
     position, item_at = np.empty(longest, np.int64), np.empty(2 * longest, np.int64)
@@ -162,7 +155,7 @@ def down_set_blocks(
             free += chain[LENGTH, c]
             left[free], log_left[free] = 0.0, -math.inf
             for d in range(free - 1, position[c] - 1, -1):
-                log_left[d] = _log_add(log_left[d + 1], scores[lo + item_at[d]] - peak)
+                log_left[d] = log_add(log_left[d + 1], scores[lo + item_at[d]] - peak)
                 left[d] = math.exp(log_left[d])
             free += 1
             digits[0, c] = 0
@@ -186,7 +179,7 @@ def down_set_blocks(
                     slot = _slot(code, table, size, codes)
                     log_reached = before[s] + (scores[lo + i] - log_rest)
                     if table[slot] >= 0:
-                        before[table[slot]] = _log_add(before[table[slot]], log_reached)
+                        before[table[slot]] = log_add(before[table[slot]], log_reached)
                         continue
                     if found == limits[b]:
                         fits = False
@@ -238,7 +231,7 @@ def down_set_blocks(
                     i = _available(s, c, lo, parent_starts, parents, chain, digits, position, item_at)
                     if i >= 0:
                         slot = _slot(codes[s] + chain[STRIDE, c], table, size, codes)
-                        log_after = _log_add(log_after, after[table[slot]] + (scores[lo + i] - log_rest))
+                        log_after = log_add(log_after, after[table[slot]] + (scores[lo + i] - log_rest))
                 after[s] = log_after
                 share = math.exp(before[s] + log_after - value[b])
                 inverse = math.exp(peak - log_rest) if log_rest - peak > _SMALLEST_LOG else 0.0

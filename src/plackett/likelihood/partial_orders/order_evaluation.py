@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -14,8 +15,10 @@ from plackett.likelihood.constants import LARGEST_SCORE
 from plackett.likelihood.core import evaluate, raise_bad_score
 from plackett.likelihood.partial_orders.down_set_kernels import DERIVATIVES, VALUE, down_set_blocks
 from plackett.likelihood.partial_orders.forest_kernels import forest_blocks
-from plackett.likelihood.partial_orders.order_structure import Blocks, PartialOrders
+from plackett.likelihood.partial_orders.order_structure import Blocks, NestedBlocks, PartialOrders
 from plackett.likelihood.partial_orders.sampling_kernels import gibbs_blocks, importance_blocks
+from plackett.likelihood.partial_orders.series_kernels import series_blocks
+from plackett.likelihood.partial_orders.series_steps import interpolation
 from plackett.likelihood.partial_orders.structure_kernels import spread_rests, sum_rests
 from plackett.likelihood.partial_orders.tree_kernels import NODES, tree_blocks
 from plackett.lists import IntArray
@@ -25,8 +28,9 @@ Floats = npt.NDArray[np.float64]
 
 DEFAULT_SAMPLES = 4096
 _FEWEST_GROUPS, _MOST_GROUPS, _PER_GROUP = 8, 32, 16
-_COST_PER_ITEM, _COST_PER_STATE, _COST_PER_TREE_ITEM, _COST_PER_DRAW = 50, 500, 200_000, 40
-_SMALLEST_TREE_TOL = 1e-11  # rounding in the sums of logarithms
+_COST_PER_ITEM, _COST_PER_STATE, _COST_PER_NESTED_ITEM, _COST_PER_DRAW = 50, 500, 200_000, 40
+_SMALLEST_NESTED_TOL = 1e-11  # rounding in the sums of logarithms
+_SPLITS = (2, 4, 8)  # panels per octave of series-parallel orders, until they are enough
 _WARNING_FACTOR = 100.0
 
 
@@ -68,13 +72,15 @@ class Sampler:
 class OrderEvaluation:
     """By list: the value, its standard error and the effective sample size; by item: derivatives and standard errors.
 
+    `unevenness` is the coefficient of variation of the estimates of P by independent groups, the largest of a list.
     Standard errors are 0 and effective sample sizes infinite where nothing was sampled. The curvature is exact for
-    forests, tiers and trees, an upper bound for down-sets, and estimated for samples.
+    forests, tiers and trees, an upper bound for series-parallel orders and down-sets, and estimated for samples.
     """
 
     value: Floats
     value_error: Floats
     effective: Floats
+    unevenness: Floats
     gradient: Floats
     gradient_error: Floats
     curvature: Floats
@@ -91,11 +97,12 @@ def evaluate_orders(
     extended = np.concatenate([scores, np.empty(rests)])
     sum_rests(orders.rest_begin, orders.rest_end, orders.arranged, scores, extended[orders.items :])
     size = len(extended) if derivatives else 0
-    found = OrderEvaluation(*(np.zeros(orders.lists) for _ in range(3)), *(np.zeros(size) for _ in range(3)))
+    found = OrderEvaluation(*(np.zeros(orders.lists) for _ in range(4)), *(np.zeros(size) for _ in range(3)))
     found.effective[:] = np.inf
     _add_forests(orders, extended, found)
     _add_tiers(orders, extended, tol, found)
-    _add_trees(orders, extended, tol, found)
+    _add_nested(orders.trees, extended, tol, _run_trees, found)
+    _add_nested(orders.in_series, extended, tol, _run_series, found)
     _add_down_sets(orders, extended, found)
     if len(orders.sampled):
         local = extended[orders.sampled.items]
@@ -161,8 +168,11 @@ def panel_rule() -> tuple[Floats, Floats]:
     return nodes, np.concatenate([integrals @ coefficients, weights[None]])
 
 
-def _add_trees(orders: PartialOrders, extended: Floats, tol: float, found: OrderEvaluation) -> None:
-    blocks = orders.trees
+def _add_nested(
+    nested: NestedBlocks, extended: Floats, tol: float, run: Callable[..., None], found: OrderEvaluation
+) -> None:
+    """Blocks that are integrated along their structure by `run`, with scores relative to their summed worths."""
+    blocks = nested.blocks
     if len(blocks) == 0:
         return
     scores = extended[blocks.items]
@@ -170,21 +180,14 @@ def _add_trees(orders: PartialOrders, extended: Floats, tol: float, found: Order
     sizes = np.diff(blocks.starts)
     total = peak + np.log(np.add.reduceat(np.exp(scores - np.repeat(peak, sizes)), blocks.starts[:-1]))
     scores -= np.repeat(total, sizes)
-    value, error = np.empty(len(blocks)), np.empty(len(blocks))
+    value, error = np.empty(len(blocks)), np.full(len(blocks), np.inf)
     gradient, curvature = np.empty(blocks.entries), np.empty(blocks.entries)
-    nodes, matrix = panel_rule()
-    aim = max(tol, _SMALLEST_TREE_TOL)
-    run_over_ranges(
-        lambda first, last: tree_blocks(
-            first, last, blocks.starts, orders.tree_starts, orders.tree_links, nodes, matrix, scores, aim, value, error,
-            gradient, curvature,
-        ),
-        blocks.starts * _COST_PER_TREE_ITEM,
-    )  # fmt: skip
+    aim = max(tol, _SMALLEST_NESTED_TOL)
+    run(nested, scores, aim, value, error, gradient, curvature)
     worst = int(np.argmax(error))
     if not np.isfinite(error[worst]):
         raise ValueError(
-            f"scores of list {blocks.lists[worst]} spread too far for integrals along a tree, by {-scores.min():.3g}: "
+            f"scores of list {blocks.lists[worst]} spread too far for nested integrals, by {-scores.min():.3g}: "
             'draw them together, or use method="sampling"'
         )
     if not error[worst] <= _WARNING_FACTOR * aim:
@@ -195,6 +198,44 @@ def _add_trees(orders: PartialOrders, extended: Floats, tol: float, found: Order
             stacklevel=4,
         )
     _put(blocks, value, gradient, curvature, found)
+
+
+def _run_trees(
+    nested: NestedBlocks, scores: Floats, aim: float, value: Floats, error: Floats, gradient: Floats, curvature: Floats
+) -> None:
+    starts = nested.blocks.starts
+    nodes, matrix = panel_rule()
+    run_over_ranges(
+        lambda first, last: tree_blocks(
+            first, last, starts, nested.part_starts, nested.parts, nodes, matrix, scores, aim, value, error, gradient,
+            curvature,
+        ),
+        starts * _COST_PER_NESTED_ITEM,
+    )  # fmt: skip
+
+
+def _run_series(
+    nested: NestedBlocks, scores: Floats, aim: float, value: Floats, error: Floats, gradient: Floats, curvature: Floats
+) -> None:
+    for splits in _SPLITS:
+        if not (error <= aim).all():
+            _refine_series(splits, nested, scores, aim, value, error, gradient)
+    curvature[:] = 1.0 - gradient  # E[exp(w) T], the information if times were seen: an upper bound
+
+
+def _refine_series(
+    splits: int, nested: NestedBlocks, scores: Floats, aim: float, value: Floats, error: Floats, gradient: Floats
+) -> None:
+    starts = nested.blocks.starts
+    nodes, matrix = panel_rule()
+    shifts, weights = interpolation(splits)
+    run_over_ranges(
+        lambda first, last: series_blocks(
+            first, last, starts, nested.part_starts, nested.parts, splits, nodes, matrix, shifts, weights, scores, aim,
+            value, error, gradient,
+        ),
+        starts * _COST_PER_NESTED_ITEM,
+    )  # fmt: skip
 
 
 def _put(blocks: Blocks, value: Floats, gradient: Floats, curvature: Floats, found: OrderEvaluation) -> None:
@@ -239,8 +280,9 @@ def _add_importance(blocks: Blocks, scores: Floats, sampler: Sampler, found: Ord
     groups = np.exp(log_means - peak[:, None])
     mean = groups.mean(axis=1)
     np.add.at(found.value, blocks.lists, peak + np.log(mean))
-    variance = groups.var(axis=1, ddof=1) / sampler.groups / mean**2
-    np.add.at(found.value_error, blocks.lists, variance)
+    variance = groups.var(axis=1, ddof=1) / mean**2
+    np.maximum.at(found.unevenness, blocks.lists, np.sqrt(variance))
+    np.add.at(found.value_error, blocks.lists, variance / sampler.groups)
     found.value_error = np.sqrt(found.value_error)
     np.minimum.at(found.effective, blocks.lists, groups.sum(axis=1) ** 2 / (groups**2 / effective).sum(axis=1))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from plackett.arguments import (
     to_numpy,
     whole_numbers,
 )
+from plackett.errors import AccuracyWarning
 from plackett.graphs import CYCLES
 from plackett.likelihood.partial_orders.order_evaluation import (
     DEFAULT_SAMPLES,
@@ -36,12 +38,15 @@ from plackett.likelihood.partial_orders.order_structure import (
 )
 from plackett.lists import IntArray, check_offsets
 
+_MOST_UNEVEN = 1.0
+
 
 class PartialOrderLikelihood(NamedTuple):
     """log P of each list; its standard error and effective sample size, 0 and infinite where it is exact; the method.
 
-    `method` names how a list was evaluated: "none" (the graph says nothing), "forest", "tiers", "trees", "down-sets" or
-    "sampling", the last of these that a part of the graph needed. Only "sampling" is not exact.
+    `method` names how a list was evaluated: "none" (the graph says nothing), "forest", "tiers", "trees",
+    "series-parallel", "down-sets" or "sampling", the last of these that a part of the graph needed. Only "sampling" is
+    not exact.
     """
 
     value: Any
@@ -125,10 +130,11 @@ def partial_order_log_likelihood(
             both belong to the same list. Repeated edges count once; items without edges do not matter.
         offsets: where lists begin, CSR style (length lists + 1). None: one list.
         method: "auto" takes the graph apart and uses, for each part, the first that fits: the closed form of forests,
-            the integral of tiers, down-sets if there are few, integrals along trees, up to a million down-sets,
-            sampling. "exact" is the same, with an error in place of sampling. "trees", "down-sets" and "sampling"
-            treat every connected graph by that method.
-        samples: orders that are sampled for each part; None: 4096.
+            the integral of tiers, down-sets if there are few, integrals along trees, integrals along series-parallel
+            orders, up to a million down-sets, sampling. "exact" is the same, with an error in place of sampling.
+            "trees", "series-parallel", "down-sets" and "sampling" treat every connected graph by that method.
+        samples: orders that are sampled for each part; None: 4096. An `AccuracyWarning` says where more are
+            needed for the value.
         random_state: seed of the samples.
         tol: relative error allowed in integrals. None: 1e-13 for float64, 1e-8 for float32.
         cycles: "error" raises an error that shows a cycle; "merge" ties the items of a cycle.
@@ -149,6 +155,7 @@ def partial_order_log_likelihood(
         )  # fmt: skip
     flat, orders, options = _given(scores, edges, offsets, method, samples, random_state, tol, cycles)
     found = evaluate_orders(orders, flat.astype(np.float64, copy=False), derivatives=False, **options)
+    _warn_if_uneven(found)
     return likelihood_of(found, orders, found.value.astype(flat.dtype, copy=False))
 
 
@@ -179,6 +186,7 @@ def partial_order_derivatives(
         )
     flat, orders, options = _given(scores, edges, offsets, method, samples, random_state, tol, cycles)
     found = evaluate_orders(orders, flat.astype(np.float64, copy=False), derivatives=True, **options)
+    _warn_if_uneven(found)
     value, gradient = (x.astype(flat.dtype, copy=False) for x in (found.value, found.gradient))
     _, error, effective, names = likelihood_of(found, orders, value)
     return PartialOrderDerivatives(value, gradient, error, found.gradient_error, effective, names)
@@ -187,6 +195,19 @@ def partial_order_derivatives(
 def likelihood_of(found: OrderEvaluation, orders: PartialOrders, value: Any) -> PartialOrderLikelihood:
     """The public form of an evaluation."""
     return PartialOrderLikelihood(value, found.value_error, found.effective, METHOD_NAMES[orders.methods])
+
+
+def _warn_if_uneven(found: OrderEvaluation) -> None:
+    """The mean of groups that differ by more than their size is far from normal: its standard error is too small."""
+    worst = int(np.argmax(found.unevenness)) if len(found.unevenness) else -1
+    if worst >= 0 and found.unevenness[worst] > _MOST_UNEVEN:
+        warnings.warn(
+            f"the sampled value of list {worst} rests on few orders ({found.effective[worst]:.0f} effective samples), "
+            f"so that its error can be several times the standard error of {found.value_error[worst]:.2g}: raise "
+            "samples. Gradients, which come from other samples, are not affected",
+            AccuracyWarning,
+            stacklevel=3,
+        )
 
 
 def _given(

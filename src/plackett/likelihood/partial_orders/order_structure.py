@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from plackett.graphs import raise_cycle, sorted_graph, strong_components
 from plackett.likelihood.partial_orders.down_set_kernels import COUNT, down_set_blocks
+from plackett.likelihood.partial_orders.series_steps import series_steps
 from plackett.likelihood.partial_orders.structure_kernels import (
     COMPLEX,
     FOREST,
@@ -30,18 +31,18 @@ from plackett.likelihood.tiers import Tiers
 from plackett.lists import IntArray, offsets_from_sizes
 from plackett.threads import run_over_ranges
 
-NONE, FORESTS, TIERED, TREES, DOWN_SETS, SAMPLED = range(6)
-METHOD_NAMES = np.array(["none", "forest", "tiers", "trees", "down-sets", "sampling"])
+NONE, FORESTS, TIERED, TREES, IN_SERIES, DOWN_SETS, SAMPLED = range(7)
+METHOD_NAMES = np.array(["none", "forest", "tiers", "trees", "series-parallel", "down-sets", "sampling"])
 """How a list was evaluated: the last of these that one of its blocks needed."""
 
-METHODS = ("auto", "exact", "trees", "down-sets", "sampling")
+METHODS = ("auto", "exact", "trees", "series-parallel", "down-sets", "sampling")
 
 MOST_STATES = 1_000_000
 """Down-sets up to which a block is evaluated exactly."""
 
-_FEW_STATES = 4096  # so few cost less than the integrals of a tree
+_FEW_STATES = 4096  # so few cost less than nested integrals
 _MOST_REDUCED = 1 << 14  # items of a block whose redundant edges are removed, which takes 32 MiB
-_MOST_TREE_ITEMS = 512  # whose messages take about 100 MiB
+_MOST_NESTED_ITEMS = 512  # whose functions take about 100 MiB
 _COST_PER_ITEM, _COST_PER_EDGE = 30, 20
 _COST_PER_STATE = 400
 
@@ -96,7 +97,7 @@ class Blocks:
         """A running total over blocks of items and edges."""
         return self.starts * _COST_PER_ITEM + self.child_starts[self.starts] * _COST_PER_EDGE
 
-    def select(self, chosen: Any) -> Blocks:
+    def select(self, chosen: IntArray) -> Blocks:
         """The blocks with these numbers."""
         sizes = np.diff(self.starts)[chosen]
         entries = ranges(self.starts[:-1][chosen], sizes)
@@ -110,6 +111,29 @@ class Blocks:
 
 
 @dataclass(frozen=True)
+class NestedBlocks:
+    """Blocks that are integrated along their structure, which (3, parts) integers describe: those of block b begin at
+    part_starts[b]. They are the links of trees, or the steps of series-parallel orders.
+    """
+
+    blocks: Blocks
+    part_starts: IntArray
+    parts: IntArray
+
+    @classmethod
+    def make(cls, blocks: Blocks, parts: list[IntArray]) -> NestedBlocks:
+        counts = np.array([part.shape[1] for part in parts], np.int64)
+        return cls(blocks, offsets_from_sizes(counts), np.concatenate([np.empty((3, 0), np.int64), *parts], axis=1))
+
+    def select(self, chosen: IntArray, blocks: Blocks) -> NestedBlocks:
+        """The blocks with these numbers, which are given."""
+        counts = np.diff(self.part_starts)[chosen]
+        return NestedBlocks(
+            blocks, offsets_from_sizes(counts), self.parts[:, ranges(self.part_starts[:-1][chosen], counts)]
+        )
+
+
+@dataclass(frozen=True)
 class PartialOrders:
     """Everything about graphs that does not depend on scores.
 
@@ -117,8 +141,8 @@ class PartialOrders:
     arranged     items, list by list, so that blocks and rests are consecutive
     rest_begin, rest_end
                  the places of each rest in `arranged`
-    forests, tiers, trees, down_sets, sampled
-                 the blocks by method; tree_starts and tree_links describe the cuts of trees
+    forests, tiers, trees, in_series, down_sets, sampled
+                 the blocks by method
     states       the number of down-sets of each block of `down_sets`
     methods      of each list, numbers of METHOD_NAMES
     """
@@ -129,9 +153,8 @@ class PartialOrders:
     rest_end: IntArray
     forests: Forests
     tiers: TierBlocks
-    trees: Blocks
-    tree_starts: IntArray
-    tree_links: IntArray
+    trees: NestedBlocks
+    in_series: NestedBlocks
     down_sets: Blocks
     states: IntArray
     sampled: Blocks
@@ -169,9 +192,7 @@ class PartialOrders:
             found = of.select(which)
             return which, replace(found, items=extended[found.items], lists=new_list[found.lists])
 
-        trees, tree_blocks = blocks(self.trees)
         down_sets, down_set_blocks = blocks(self.down_sets)
-        link_counts = np.diff(self.tree_starts)[trees]
         forests, parents = chosen(self.forests.lists), self.forests.parents[old]
         shift = number[self.forests.begin[forests]] - self.forests.begin[forests]
         return PartialOrders(
@@ -186,9 +207,8 @@ class PartialOrders:
                 np.where(parents >= 0, number[parents], -1),
             ),
             tiers=self._select_tiers(chosen(self.tiers.lists), extended, new_list),
-            trees=tree_blocks,
-            tree_starts=offsets_from_sizes(link_counts),
-            tree_links=self.tree_links[:, ranges(self.tree_starts[:-1][trees], link_counts)],
+            trees=self.trees.select(*blocks(self.trees.blocks)),
+            in_series=self.in_series.select(*blocks(self.in_series.blocks)),
             down_sets=down_set_blocks,
             states=self.states[down_sets],
             sampled=blocks(self.sampled)[1],
@@ -282,8 +302,7 @@ def prepare(edges: IntArray, offsets: IntArray, method: str = "auto", most_state
     extended_items = np.concatenate([sorted_items, np.arange(items, items + np.count_nonzero(has_rest))])
     tiers = replace(tiers, items=extended_items[tiers.items])
     blocks = replace(blocks, items=extended_items[blocks.items])
-    chosen, states, links = _choose(blocks, method, most_states)
-    trees = np.flatnonzero(chosen == TREES)
+    chosen, states, nested = _choose(blocks, method, most_states)
     methods = np.zeros(len(counts), np.int64)
     for which, number in ((forests, FORESTS), (tiered, TIERED)):
         np.maximum.at(methods, lists[which], number)
@@ -295,9 +314,8 @@ def prepare(edges: IntArray, offsets: IntArray, method: str = "auto", most_state
         rest_end=rest_end[has_rest],
         forests=Forests(begin[forests], end[forests], lists[forests], parents),
         tiers=tiers,
-        trees=blocks.select(trees),
-        tree_starts=offsets_from_sizes(np.array([links[b].shape[1] for b in trees.tolist()], np.int64)),
-        tree_links=np.concatenate([np.empty((3, 0), np.int64), *(links[b] for b in trees.tolist())], axis=1),
+        trees=_nested(blocks, chosen == TREES, nested),
+        in_series=_nested(blocks, chosen == IN_SERIES, nested),
         down_sets=blocks.select(np.flatnonzero(chosen == DOWN_SETS)),
         states=states[chosen == DOWN_SETS],
         sampled=blocks.select(np.flatnonzero(chosen == SAMPLED)),
@@ -396,34 +414,43 @@ def count_down_sets(blocks: Blocks, limit: int) -> IntArray:
     return states
 
 
+def _nested(blocks: Blocks, which: npt.NDArray[np.bool_], parts: dict[int, IntArray]) -> NestedBlocks:
+    numbers = np.flatnonzero(which)
+    return NestedBlocks.make(blocks.select(numbers), [parts[b] for b in numbers.tolist()])
+
+
 def _choose(blocks: Blocks, method: str, most_states: int) -> tuple[IntArray, IntArray, dict[int, IntArray]]:
-    """The method of each block, its down-sets, and the links of those that are trees."""
+    """The method of each block, its down-sets, and the structure of those that are integrated along it."""
     chosen = np.full(len(blocks), SAMPLED, np.int64)
     states = np.full(len(blocks), -1, np.int64)
-    links: dict[int, IntArray] = {}
+    nested: dict[int, IntArray] = {}
     if method == "sampling" or len(blocks) == 0:
-        return chosen, states, links
+        return chosen, states, nested
     if method in ("auto", "exact", "down-sets"):
         states = count_down_sets(blocks, min(_FEW_STATES, most_states))
-    if method != "down-sets":
-        for b in np.flatnonzero(states < 0).tolist():
-            found = tree_links(blocks, b) if blocks.starts[b + 1] - blocks.starts[b] <= _MOST_TREE_ITEMS else None
-            if found is not None:
-                links[b], chosen[b] = found, TREES
-    if method != "trees":
-        left = np.flatnonzero((states < 0) & (chosen != TREES))
+    finders = [(TREES, tree_links), (IN_SERIES, series_steps)]
+    for number, find in finders:
+        if method in ("auto", "exact", METHOD_NAMES[number]):
+            for b in np.flatnonzero((states < 0) & (chosen == SAMPLED)).tolist():
+                is_small = blocks.starts[b + 1] - blocks.starts[b] <= _MOST_NESTED_ITEMS
+                found = find(blocks, b) if is_small else None
+                if found is not None:
+                    nested[b], chosen[b] = found, number
+    if method in ("auto", "exact", "down-sets"):
+        left = np.flatnonzero((states < 0) & (chosen == SAMPLED))
         states[left] = count_down_sets(blocks.select(left), most_states)
         chosen[states >= 0] = DOWN_SETS
     impossible = np.flatnonzero(chosen == SAMPLED)
     if method != "auto" and len(impossible):
         _raise_impossible(method, int(blocks.lists[impossible[0]]))
-    return chosen, states, links
+    return chosen, states, nested
 
 
 def _raise_impossible(method: str, number: int) -> None:
     reason = {
-        "exact": f"whose structure is no tree and which has more than {MOST_STATES:,} down-sets",
+        "exact": f"which is neither a tree nor series-parallel and has more than {MOST_STATES:,} down-sets",
         "trees": "whose items and cuts form no tree",
+        "series-parallel": f"which is not series-parallel, or has a part of more than {_MOST_NESTED_ITEMS} items",
         "down-sets": f"which has more than {MOST_STATES:,} down-sets",
     }[method]
     raise ValueError(f'method="{method}" cannot evaluate the graph of list {number}, {reason}: use method="auto"')

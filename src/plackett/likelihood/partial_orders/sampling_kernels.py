@@ -24,6 +24,7 @@ import math
 import numpy as np
 
 from plackett.compilation import inner, kernel
+from plackett.likelihood.kernel_parts import longest_list
 
 _SMALLEST_WORTH = 1e-140  # of the largest: worths below count as this one, so that squares stay above zero
 _SHORT = 1e-5  # then the mean differs from the middle by 1e-6 of the interval
@@ -151,9 +152,7 @@ def importance_blocks(
     first, last, block_starts, child_starts, children, parent_starts, scores, particles, states, log_means, effective
 ):
     """Importance sampling for the blocks first..last: log of each group's estimate and its effective sample size."""
-    longest = 1
-    for b in range(first, last):
-        longest = max(longest, block_starts[b + 1] - block_starts[b])
+    longest = longest_list(block_starts, first, last)
     worth, mass = np.empty(longest), np.empty(longest)
     waiting, available = np.empty((particles, longest), np.int32), np.empty((particles, longest), np.int32)
     free, source = np.empty(particles, np.int64), np.empty(particles, np.int64)
@@ -262,9 +261,7 @@ def gibbs_blocks(
     block from square_starts on. The means are then those given the order, so that covariances along a common shift of
     all scores come out exactly.
     """
-    longest = 1
-    for b in range(first, last):
-        longest = max(longest, block_starts[b + 1] - block_starts[b])
+    longest = longest_list(block_starts, first, last)
     worth, mass, rest, time = np.empty(longest), np.empty(longest), np.empty(longest), np.empty(longest)
     waiting, available = np.empty((1, longest), np.int32), np.empty((1, longest), np.int32)
     order = np.empty(longest, np.int64)

@@ -21,25 +21,25 @@ import math
 import numpy as np
 
 from plackett.compilation import inner, kernel
+from plackett.likelihood.kernel_parts import log_add
 
 NODES = 16
 ABOVE, BELOW = 0, 1
 _LEFT, _RIGHT = 40.0, 60.0  # e^-40 and e^-60 are the shares of times outside
-_MOST_POINTS = 1 << 15
+MOST_POINTS = 1 << 15
 _SMALLEST_SLOPE = 1e-300  # where a function has stopped to change: not zero, so that its logarithm is finite
 # Rows of `links`: an item and a cut, and on which side of the cut the item is.
 ITEM, CUT, SIDE = 0, 1, 2
 
 
 @inner
-def _log_add(x, y):
-    if x < y:
-        x, y = y, x
-    return x + math.log1p(math.exp(y - x))
+def span_of_times(items, lowest):
+    """The logarithms of times between which to integrate, for scores relative to the log of summed worths."""
+    return -_LEFT, math.log(_RIGHT + 4.0 * math.log(items)) - lowest
 
 
 @inner
-def _integrate(log_f, panels, width, matrix, rightwards, scratch, e, result):
+def integrate(log_f, panels, width, matrix, rightwards, scratch, e, result):
     """result[e] = log of the integral of exp(log_f) up to each point, from the left end or from the right end."""
     running = log_f[0 if rightwards else panels * NODES - 1]  # beyond the end: negligible, but not zero
     for step in range(panels):
@@ -57,8 +57,8 @@ def _integrate(log_f, panels, width, matrix, rightwards, scratch, e, result):
                 part += (matrix[j, k] if rightwards else matrix[NODES, k] - matrix[j, k]) * scratch[k]
             result[e, base + j] = running
             if part > 0.0:
-                result[e, base + j] = _log_add(running, peak + math.log(0.5 * width * part))
-        running = _log_add(running, peak + math.log(0.5 * width * whole))
+                result[e, base + j] = log_add(running, peak + math.log(0.5 * width * part))
+        running = log_add(running, peak + math.log(0.5 * width * whole))
 
 
 @inner
@@ -72,7 +72,7 @@ def _item_to_cut(
         log_f[k] = score - worth * t[k] + y[k] + item_sum[i, k]
         if again == 1:
             log_f[k] -= cut_says[e, k]
-    _integrate(log_f, panels, width, matrix, side == ABOVE, scratch, e, item_says)
+    integrate(log_f, panels, width, matrix, side == ABOVE, scratch, e, item_says)
     for k in range(panels * NODES):
         cut_sum[side, c, k] += item_says[e, k]
         slope[side, c, k] += math.exp(min(log_f[k] - item_says[e, k], 700.0))
@@ -93,7 +93,7 @@ def _cut_to_item(
             if again == 1:
                 log_f[k] -= item_says[e, k]
     if not is_alone:
-        _integrate(log_f, panels, width, matrix, side == BELOW, scratch, e, cut_says)
+        integrate(log_f, panels, width, matrix, side == BELOW, scratch, e, cut_says)
     for k in range(panels * NODES):
         if is_alone:
             cut_says[e, k] = log_f[k]
@@ -147,8 +147,8 @@ def tree_blocks(
     Items and cuts are numbered within their block, and scores are relative to the log of the block's summed worths. The
     error is infinite where scores spread so far that the nodes would be too many.
     """
-    log_f, scratch = np.empty(_MOST_POINTS), np.empty(NODES)
-    y, t = np.empty(_MOST_POINTS), np.empty(_MOST_POINTS)
+    log_f, scratch = np.empty(MOST_POINTS), np.empty(NODES)
+    y, t = np.empty(MOST_POINTS), np.empty(MOST_POINTS)
     for b in range(first, last):
         lo = block_starts[b]
         n = block_starts[b + 1] - lo
@@ -164,10 +164,10 @@ def tree_blocks(
             lowest = min(lowest, scores[lo + i])
         visited, queue, to_item = np.empty(n + cuts, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
         _walk(n, link, visited, queue, to_item)
-        begin, stop = -_LEFT, math.log(_RIGHT + 4.0 * math.log(n)) - lowest
+        begin, stop = span_of_times(n, lowest)
         panels = math.ceil(min(stop - begin, 1e6) * max(1.0, math.sqrt(n) / 4.0))
         error[b] = math.inf
-        while not error[b] <= tol and panels * NODES <= _MOST_POINTS:
+        while not error[b] <= tol and panels * NODES <= MOST_POINTS:
             width = (stop - begin) / panels
             points = panels * NODES
             for k in range(points):
