@@ -21,6 +21,7 @@ from rich.console import Console
 import plackett
 from plackett import RankAggregator, partial_order_derivatives, partition_derivatives
 from plackett.data import PreferenceGraphs
+from plackett.errors import AccuracyWarning
 from plackett.experiments.timing import interleaved
 from plackett.preferences import ballots_from_graphs
 
@@ -28,7 +29,11 @@ console = Console()
 RESULTS = Path(__file__).parent / "results" / "partial_orders.json"
 
 SIZES = (10**4, 10**5, 10**6)
-LADDERS = (10, 13, 16, 18)  # pairs of items of crowns
+CROWNS = (10, 13, 16, 18)  # pairs of items: 2^(pairs + 1) + pairs - 1 down-sets
+CHAINS = (5, 8, 11, 14)  # items of each of five chains above one item: (items + 1)^5 + 1 down-sets
+DIAMONDS = (2, 4, 8, 16)
+FENCES = (8, 16, 32, 64)
+SAMPLED_ITEMS = (25, 50, 100, 200)
 ITEMS, VOTERS, SHARES, SEEDS = 50, 200, (0.2, 0.4, 0.8), 50
 METHODS = ("graph", "tiers", "pairs")
 RIDGE = 0.01  # just enough to keep worths finite that broken graphs do not determine
@@ -71,18 +76,49 @@ def linear_costs(name: str, make: Callable[[int, np.random.Generator], Any]) -> 
     return {"graphs": name, "method": method, "seconds": rows, "exponent": slope}
 
 
-def down_set_costs() -> dict[str, Any]:
+def chains(items: int) -> Any:
+    """Five chains of so many items, all above one item."""
+    places = np.arange(5 * items).reshape(5, items)
+    inside = np.stack([places[:, :-1].reshape(-1), places[:, 1:].reshape(-1)], 1)
+    return np.concatenate([inside, np.stack([places[:, -1], np.full(5, 5 * items)], 1)])
+
+
+def diamonds(count: int) -> Any:
+    """Diamonds of nine items, one above seven above one, all of them above one more item."""
+    diamond = [(0, k) for k in range(1, 8)] + [(k, 8) for k in range(1, 8)]
+    last = 9 * count
+    return np.array([(9 * d + a, 9 * d + b) for d in range(count) for a, b in diamond] + [
+        (9 * d + 8, last) for d in range(count)
+    ])  # fmt: skip
+
+
+def fence(items: int) -> Any:
+    """0 > 1 < 2 > 3 < ..."""
+    return np.array([(i, i + 1) if i % 2 == 0 else (i + 1, i) for i in range(items - 1)])
+
+
+def sparse_graph(items: int) -> Any:
+    """Each item above about three later ones of a random order."""
+    rng = np.random.default_rng(items)
+    places = np.sort(rng.integers(0, items, (3 * items, 2)), axis=1)
+    return rng.permutation(items)[places[places[:, 0] < places[:, 1]]]
+
+
+def method_costs(name: str, method: str, sizes: Any, make: Callable[[int], Any], size_of: Any = None) -> dict[str, Any]:
+    """Seconds of value and gradient of one method on graphs of a kind, by number of items, or what size_of says."""
     rows = {}
-    for pairs in LADDERS:
-        edges, scores = crown(pairs), np.random.default_rng(0).normal(size=2 * pairs)
-        start = time.perf_counter()
-        partial_order_derivatives(scores, edges, method="down-sets")
-        rows[2 ** (pairs + 1) - 1 + pairs] = time.perf_counter() - start  # down-sets
-    sizes = list(rows)
-    return {
-        "graphs": "crowns", "method": "down-sets", "seconds": rows,
-        "exponent": exponent(sizes[1:], [rows[size] for size in sizes[1:]]),
-    }  # fmt: skip
+    for size in sizes:
+        edges = make(size)
+        scores = np.random.default_rng(0).normal(size=int(edges.max()) + 1)
+
+        def run(s: Any = scores, e: Any = edges) -> Any:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", AccuracyWarning)
+                return partial_order_derivatives(s, e, method=method, random_state=0)
+
+        run()
+        rows[len(scores) if size_of is None else size_of(size)] = interleaved({"seconds": run}, 2)["seconds"]
+    return {"graphs": name, "method": method, "seconds": rows, "exponent": exponent(list(rows), list(rows.values()))}
 
 
 def sampled_gradient() -> dict[str, Any]:
@@ -122,18 +158,24 @@ def sampled_gradient() -> dict[str, Any]:
 def costs() -> dict[str, Any]:
     return {
         "linear": [linear_costs("forest", random_forest), linear_costs("tiers of two", tiers_of_two)],
-        "down_sets": down_set_costs(),
+        "methods": [
+            method_costs("crowns", "down-sets", CROWNS, crown, lambda pairs: 2 ** (pairs + 1) + pairs - 1),
+            method_costs("five chains", "down-sets", CHAINS, chains, lambda items: (items + 1) ** 5 + 1),
+            method_costs("fences", "trees", FENCES, fence),
+            method_costs("diamonds", "series-parallel", DIAMONDS, diamonds),
+            method_costs("sparse graphs", "sampling", SAMPLED_ITEMS, sparse_graph),
+        ],
         "sampled": sampled_gradient(),
     }
 
 
 def show_costs(result: dict[str, Any]) -> None:
     rows = []
-    for one in [*result["linear"], result["down_sets"]]:
-        seconds = ", ".join(f"{size:,}: {value:.4f}" for size, value in one["seconds"].items())
+    for one in [*result["linear"], *result["methods"]]:
+        seconds = ", ".join(f"{int(size):,}: {value:.4f}" for size, value in one["seconds"].items())
         rows.append([one["graphs"], one["method"], seconds, f"{one['exponent']:.2f}"])
     report(
-        "Seconds of value and gradient by items, or down-sets",
+        "Seconds of value and gradient by the number of items, or of down-sets",
         ["graphs", "method", "seconds", "exponent"],
         rows,
         console,
