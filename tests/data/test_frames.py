@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from plackett.data import RankingData, dump_parquet, from_frame, load_parquet, to_arrow
+from plackett.data import RankingData, dump_parquet, frames, from_frame, load_parquet, make_graded_lists, to_arrow
 from plackett.errors import DataError
 
 COLUMNS = {
@@ -169,6 +169,23 @@ def test_damaged_parquet_is_refused(kept: int, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(DataError, match="not a readable Parquet file"):
         load_parquet(path)
+
+
+def test_threads_of_arrow_read_no_files_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may hold the file until Python has ended, which then hangs or aborts."""
+    data = make_graded_lists(10, random_state=0)[0]
+    dump_parquet(data, tmp_path / "lists.parquet")
+    read, threads = pa.parquet.ParquetFile.read, []
+
+    def spy(self: Any, *arguments: Any, use_threads: bool, **options: Any) -> Any:
+        threads.append(use_threads)
+        return read(self, *arguments, use_threads=use_threads, **options)
+
+    monkeypatch.setattr(pa.parquet.ParquetFile, "read", spy)
+    monkeypatch.setattr(frames, "_SMALL_TABLE", 0)
+    np.testing.assert_array_equal(load_parquet(tmp_path / "lists.parquet").X, data.X)
+    np.testing.assert_array_equal(load_parquet(io.BytesIO((tmp_path / "lists.parquet").read_bytes())).X, data.X)
+    assert threads == [True, False]
 
 
 def test_missing_parquet_raises_file_not_found(tmp_path: Path) -> None:

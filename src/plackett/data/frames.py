@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import numbers
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
@@ -273,8 +274,8 @@ def load_parquet(
         return _read_table(parquet, file, opened, name, kinds, numeric, np.dtype(dtype).itemsize), columns
 
     try:
-        if is_path(source) and not is_compressed_name(source):
-            with Path(source).open("rb") as file:  # type: ignore[arg-type]
+        if is_path(source) and not is_compressed_name(source) and Path(source).is_file():  # type: ignore[arg-type]
+            with _open_natively(source) as file:
                 table, columns = read(file)
         else:
             with open_source(source) as opened:
@@ -291,6 +292,13 @@ def load_parquet(
         raise DataError(str(error), file=name) from error
 
 
+def _open_natively(path: Any) -> Any:
+    """A file of Arrow's own, which its threads can read without Python."""
+    import pyarrow
+
+    return pyarrow.OSFile(os.fsdecode(path))
+
+
 _SMALL_TABLE = 1 << 20
 """Bytes of columns below which Arrow reads them in this thread: waking its pool costs more."""
 
@@ -305,13 +313,18 @@ def _read_table(
     itemsize: int,
 ) -> Any:
     """Read the columns, unless they are too large for their stored bytes: repeated values take almost no space."""
+    import pyarrow
+
     stored = file.seek(0, io.SEEK_END)
     expanded = _expanded(file, opened, kinds, features, itemsize)
     check_expansion(stored, expanded, name)
     # As a dictionary, a repeated string is stored once until the size of all of them is known.
     texts = [column for column, kind in kinds.items() if _is_text(kind)]
     reader = parquet.ParquetFile(file, read_dictionary=texts, metadata=opened.metadata)
-    table = reader.read(columns=list(kinds), use_threads=expanded > _SMALL_TABLE)
+    # Arrow's threads may hold a file of Python's after the call returns. If Python ends before they release it, the
+    # process hangs or aborts (apache/arrow issues 33975 and 50482), so they get only files of Arrow's own.
+    threads = isinstance(file, pyarrow.NativeFile) and expanded > _SMALL_TABLE
+    table = reader.read(columns=list(kinds), use_threads=threads)
     check_expansion(stored, expanded + sum(_text_size(table[column]) for column in texts), name)
     return table
 
