@@ -98,6 +98,17 @@ class _IncludedLibrary(JITCodeLibrary):
         return module
 
 
+class _SeparateLibrary(_IncludedLibrary):
+    """LLVM code that is linked into kernels as a function of its own."""
+
+    def add_ir_module(self, module: Any) -> None:
+        """Forbid inlining while the code is text: llvmlite before 0.48 can set this only on return values later."""
+        for function in module.functions:
+            if not function.is_declaration:
+                function.attributes.add("noinline")
+        super().add_ir_module(module)
+
+
 def _link_all(module: Any, libraries: list[JITCodeLibrary]) -> list[JITCodeLibrary]:
     """Link all included libraries that the given ones need into `module`, each once; returns the libraries left."""
     waiting, found = list(libraries), dict.fromkeys(libraries)
@@ -143,9 +154,10 @@ class _IncludedLowering(NativeLowering):
     """Generate the LLVM code of a function, but no machine code."""
 
     _name = "included_lowering"
+    library: type[_IncludedLibrary] = _IncludedLibrary
 
     def run_pass(self, state: Any) -> bool:
-        state.library = _IncludedLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.flags.no_compile = True
         super().run_pass(state)
         lowered = state["cr"]
@@ -162,11 +174,7 @@ class _SeparateLowering(_IncludedLowering):
     """As `_IncludedLowering`, for a function that LLVM must not inline."""
 
     _name = "separate_lowering"
-
-    def run_pass(self, state: Any) -> bool:
-        super().run_pass(state)
-        state.library._final_module.get_function(state["cr"].fndesc.llvm_func_name).add_function_attribute("noinline")
-        return True
+    library = _SeparateLibrary
 
 
 class _Compiler(CompilerBase):
