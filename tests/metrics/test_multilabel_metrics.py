@@ -137,6 +137,31 @@ def test_equal_scores_rank_the_lower_column_first():
     assert hits == [0, 1, 1, 0]
 
 
+@pytest.mark.parametrize("form", ["dense", "sparse", "top"])
+def test_ndcg_to_the_depth_of_the_labels_matches_the_formula(form, problem, rng):
+    """DCG over IDCG, both of the first min(k, number of labels) places; rows with k labels or more do not differ."""
+    scores, Y = problem
+    if form == "sparse":
+        scores = sparse_scores(scores, rng)
+    dense = scores.toarray() if form == "sparse" else scores
+    order = np.argsort(-dense, axis=1, kind="stable")
+    given = order if form == "top" else scores
+    for k in (1, 3, 12):
+        values = []
+        for row, labels, ranked in zip(dense, Y, order, strict=True):
+            m = min(k, int(labels.sum()))
+            gains = [labels[c] * (row[c] > 0) / math.log2(2 + place) for place, c in enumerate(ranked[:m])]
+            values.append(sum(gains) / sum(1 / math.log2(2 + place) for place in range(m)) if m else 0.0)
+        found = metrics.multilabel_ndcg(given, Y, k=k, depth="labels", reduction="none")
+        np.testing.assert_allclose(found, values, rtol=0, atol=1e-12)
+        is_long = Y.sum(1) >= k
+        assert (found == metrics.multilabel_ndcg(given, Y, k=k, reduction="none"))[is_long].all()
+        assert metrics.multilabel_ndcg(given, Y, k=k, depth="labels") == pytest.approx(np.mean(values), abs=1e-12)
+    assert metrics.multilabel_ndcg(given, Y, k=12) > metrics.multilabel_ndcg(given, Y, k=12, depth="labels")
+    with pytest.raises(ValueError, match="depth must be one of 'k', 'labels', got 'all'"):
+        metrics.multilabel_ndcg(given, Y, depth="all")
+
+
 def test_stored_zeros_and_duplicates_are_not_labels():
     zeros = csr_array((np.array([1.0, 0.0]), np.array([0, 2]), np.array([0, 2])), shape=(1, 3))
     assert metrics.multilabel_recall(np.array([[0]]), zeros, k=1) == 1.0

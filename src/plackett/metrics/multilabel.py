@@ -199,9 +199,24 @@ def multilabel_recall(
     return reduce_values(outcome.achieved / np.maximum(outcome.sizes, 1), outcome.defined, empty, None, reduction)
 
 
-def multilabel_ndcg(scores: Any, Y: Any, *, k: int = 5, empty: Any = 0, reduction: str = "mean") -> float | FloatArray:
-    """nDCG@k: sum of 1 / log2(1 + place) over the row's labels in the first k places, over the best possible."""
+def multilabel_ndcg(
+    scores: Any, Y: Any, *, k: int = 5, depth: str = "k", empty: Any = 0, reduction: str = "mean"
+) -> float | FloatArray:
+    """nDCG@k: sum of 1 / log2(1 + place) over the row's labels in the first k places, over the best possible.
+
+    Args:
+        depth: "k" counts the labels found in the first k places, as in the extreme classification repository; "labels"
+            only those in the first min(k, number of the row's labels) places, as many as the best ranking needs.
+
+    >>> top, Y = np.array([[1, 0]]), np.array([[1, 0]])
+    >>> round(multilabel_ndcg(top, Y, k=2), 4), multilabel_ndcg(top, Y, k=2, depth="labels")
+    (0.6309, 0.0)
+    """
+    check_choice("depth", depth, ("k", "labels"))
     places, labels = _places(k), _label_lists(Y)
+    if depth == "labels":
+        is_counted = np.arange(places) < labels.sizes[:, None]
+        scores = np.where(is_counted, _top_of(scores, labels, places), -1)
     outcome = _score(scores, labels, _UNIT, discounts_of(places))
     return reduce_values(_ratio(outcome), outcome.defined, empty, None, reduction)
 
