@@ -13,7 +13,7 @@ import torch
 from data_folder import real_data
 from networks import assert_same, weights_of
 from processes import run_alone
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import coo_array, csr_array, vstack
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -33,7 +33,8 @@ from plackett.metrics import (
     multilabel_precision,
     propensity_scored_precision,
 )
-from plackett.neural import ExtremeNetwork, extreme_data, extreme_task
+from plackett.neural import ExtremeNetwork, RowScaling, SparseRows, extreme_data, extreme_task
+from plackett.neural.linear_path import fit_linear_path
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -386,6 +387,101 @@ def test_ensembles_average_their_members(data: MultilabelData) -> None:
         np.testing.assert_allclose(np.take_along_axis(both.predict(data.X), top, 1), scores, rtol=1e-5, atol=1e-6)
 
 
+# The linear path
+
+
+def path_by_hand(X: Any, Y: Any, row_weights: Any, propensity: float, weight: float | None) -> Any:
+    """Ridge regression of each label by itself, from its normal equations in dense double precision: scores of rows."""
+    rows = X.toarray().astype(np.float64)
+    unit = np.sqrt(np.average((rows**2).sum(1), weights=row_weights))
+    design = np.column_stack([rows, np.full(len(rows), unit)])
+    w = row_weights / row_weights.mean()
+    gram = design.T @ (w[:, None] * design)
+    inverse = np.linalg.inv(gram + 0.5 * unit**2 * np.eye(len(gram)))
+    if weight is None:
+        weight = min(12.0, 300.0 * (np.trace(inverse @ gram) / len(rows)) ** 2)
+    inverse_propensities = inverse_propensity(Y)
+    targets = (Y.toarray() > 0) * inverse_propensities**propensity
+    scores = design @ inverse @ design.T @ (w[:, None] * targets)
+    return weight * (scores + (0.2 * np.log(inverse_propensities) if propensity == 0 else 0.0))
+
+
+@pytest.mark.parametrize(("propensity", "weight"), [(0.0, 2.0), (0.7, 2.0), (0.0, None)])
+def test_linear_path_is_a_ridge_regression(
+    propensity: float, weight: float | None, data: MultilabelData, rng: np.random.Generator
+) -> None:
+    """The weight that follows the data comes from an estimated trace: 64 probes, one standard error below 2 %."""
+    X, row_weights = norm_rows(data.X), rng.uniform(0.5, 2.0, len(data))
+    path = fit_linear_path(X, data.Y, row_weights, inverse_propensity(data.Y), propensity, weight)
+    wanted = path_by_hand(X, data.Y, row_weights, propensity, weight)
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if weight else {"rtol": 0.1, "atol": 1e-3}
+    for rows in (SparseRows(X, torch.device("cpu")), torch.from_numpy(X.toarray().astype(np.float32))):
+        np.testing.assert_allclose(path(rows).numpy(), wanted, **tolerance)
+
+
+def norm_rows(X: Any) -> csr_array:
+    return RowScaling(X.shape[1], "sqrt", 16.0).fit(X).apply_to(csr_array(X))
+
+
+def test_linear_path_is_added_to_the_networks(data: MultilabelData, other: MultilabelData) -> None:
+    """To scores, best labels and validation metrics; the networks are those of a model without it."""
+    options = {**SETTINGS, "ensemble": 2, "eval_metric": ["p@3", "tau-x"]}
+    plain = ExtremeClassifier(**options, skip=None).fit(data)
+    model = ExtremeClassifier(**options, skip="linear").fit(data, eval_set=other)
+    assert plain.linear_path_ is None
+    assert_same(plain, model)
+    added = model.linear_path_(torch.from_numpy(model._scaled(other.X).toarray())).numpy()
+    assert np.abs(added).max() > 0.1
+    scores = model.predict(other.X)
+    np.testing.assert_allclose(scores, plain.predict(other.X) + added, rtol=1e-5, atol=1e-5)  # single precision
+    top, values = model.predict_top(other.X, 4)
+    np.testing.assert_array_equal(top, np.argsort(-scores, axis=1, kind="stable")[:, :4])
+    np.testing.assert_allclose(values, np.take_along_axis(scores, top, 1), rtol=1e-5, atol=1e-5)
+    one = ExtremeClassifier(**{**options, "ensemble": 1}, skip="linear").fit(data, eval_set=other)
+    row = one.history_.rows[-1]
+    assert row["valid p@3"] == pytest.approx(multilabel_precision(one.predict(other.X), other.Y, k=3), abs=1e-12)
+    tau = get_metric("tau-x")(one.predict(other.X), other.Y.toarray())
+    assert row["valid tau-x"] == pytest.approx(tau, abs=1e-9)
+
+
+def test_linear_path_follows_the_data(data: MultilabelData) -> None:
+    """Its weight grows with the features per row; "auto" leaves it out where it does not apply."""
+    path = ExtremeClassifier(**SETTINGS).fit(data).linear_path_
+    twice = MultilabelData(csr_array(vstack([data.X] * 4)), csr_array(vstack([data.Y] * 4)))
+    many = ExtremeClassifier(**{**SETTINGS, "epochs": 1}).fit(twice).linear_path_
+    assert 0.0 < float(many.weight.abs().max()) < float(path.weight.abs().max())
+    grades = data.Y.copy()
+    grades.data = 1.0 + np.arange(grades.nnz) % 2
+    for options, Y in (
+        ({"objective": "logistic"}, data.Y),
+        ({"hidden_sizes": ()}, data.Y),
+        ({"scaling": "none"}, data.Y),
+        ({}, grades),
+    ):
+        model = ExtremeClassifier(**{**SETTINGS, "epochs": 1, **options}).fit(data.X, Y)
+        assert model.linear_path_ is None
+        if "objective" not in options:
+            with pytest.raises(ValueError, match=r"skip='linear' requires .*; set skip=None"):
+                ExtremeClassifier(**{**SETTINGS, **options, "skip": "linear"}).fit(data.X, Y)
+    wide = csr_array((np.ones(4), np.array([0, 5, 9, 10_000]), np.array([0, 1, 2, 3, 4])), shape=(4, 10_001))
+    with pytest.raises(ValueError, match=r"skip=2\.0 requires at most 10,000 features"):
+        ExtremeClassifier(**SETTINGS, skip=2.0).fit(wide, data.Y[:4])
+    assert ExtremeClassifier(**SETTINGS).fit(wide, data.Y[:4]).linear_path_ is None
+
+
+def test_square_roots_keep_signs_and_norms(rng: np.random.Generator) -> None:
+    X = csr_array(np.round(rng.normal(size=(6, 5)), 1) * (rng.random((6, 5)) < 0.6))
+    found = RowScaling(5, "sqrt", 3.0).fit(X).apply_to(X).toarray()
+    rooted = np.sign(X.toarray()) * np.sqrt(np.abs(X.toarray()))
+    norms = np.linalg.norm(rooted, axis=1, keepdims=True)
+    np.testing.assert_allclose(found, 3.0 * rooted / np.where(norms > 0, norms, 1.0), rtol=1e-6, atol=1e-7)
+    labels = csr_array(np.eye(6, 4))
+    kinds = {True: "norm", False: "sqrt"}
+    for is_signed, kind in kinds.items():
+        model = ExtremeClassifier(**SETTINGS).fit(X if is_signed else abs(X), labels)
+        assert model.scaling_.scaling == kind
+
+
 def test_the_same_seed_gives_the_same_model(data: MultilabelData) -> None:
     torch.manual_seed(3)
     before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002 (that it is left alone)
@@ -428,7 +524,7 @@ def test_predict_top_matches_sorted_scores(sizes: Any, data: MultilabelData, mon
 def test_dense_and_sparse_rows_give_the_same_model(data: MultilabelData) -> None:
     """The same to the last bit, since rows are first converted to CSR, or to dense with "standard"."""
     dense = data.X.toarray()
-    for scaling in ("norm", "tfidf", "none"):
+    for scaling in ("norm", "sqrt", "tfidf", "none"):
         first, second = (ExtremeClassifier(**SETTINGS, scaling=scaling).fit(X, data.Y) for X in (data.X, dense))
         assert_same(first, second)
         np.testing.assert_array_equal(first.predict(data.X), first.predict(dense))
@@ -579,6 +675,8 @@ def test_clone_keeps_parameters(data: MultilabelData) -> None:
         {"scaling": "tfidf", "ensemble": 2, "negatives": 20},
         {"hidden_sizes": (), "sparse_gradients": True},
         {"hidden_sizes": (8, 8), "scaling": "standard"},
+        {"skip": None},
+        {"skip": 3.0, "propensity": 0.5},
     ],
 )
 def test_loaded_model_matches_the_saved_one(options: dict[str, Any], data: MultilabelData, tmp_path: Path) -> None:
@@ -603,10 +701,11 @@ def test_loaded_model_matches_the_saved_one(options: dict[str, Any], data: Multi
             ExtremeClassifier.load(tmp_path / "model")
 
 
-@pytest.mark.parametrize("scaling", ["tfidf", "standard"])
+@pytest.mark.parametrize("scaling", ["tfidf", "sqrt", "standard"])
 def test_onnx_matches_predict(scaling: str, data: MultilabelData, tmp_path: Path) -> None:
     X = data.X.toarray().astype(np.float32)
     X[3] = 0.0
+    X[4] *= -1.0
     options = {**SETTINGS, "scaling": scaling, "ensemble": 2 if scaling == "tfidf" else 1}
     model = ExtremeClassifier(**options).fit(X, data.Y)
     model.export_onnx(tmp_path / "model.onnx")
@@ -691,9 +790,9 @@ def test_user_loss_matches_the_built_in_one(graded: bool, data: MultilabelData) 
     """It gets a dense table of labels; the built-in objective computes the same from sparse labels."""
     Y = data.Y.copy()
     Y.data = 1.0 + np.arange(Y.nnz) % 3 if graded else np.ones(Y.nnz)
-    wanted = ExtremeClassifier("partition", **SETTINGS).fit(data.X, Y)
+    wanted = ExtremeClassifier("partition", **SETTINGS, skip=None).fit(data.X, Y)
     for objective in (own_partition, losses.own_loss(own_partition), LOSSES["partition"]):
-        found = ExtremeClassifier(objective, **SETTINGS).fit(data.X, Y)
+        found = ExtremeClassifier(objective, **SETTINGS, skip=None).fit(data.X, Y)
         np.testing.assert_allclose(found.predict(data.X), wanted.predict(data.X), atol=1e-4)
         np.testing.assert_allclose(found.history_["loss"], wanted.history_["loss"], rtol=1e-6)
         assert clone(found).get_params()["objective"] is objective or isinstance(objective, losses.Loss)
@@ -773,6 +872,9 @@ def test_single_process_does_not_use_shards() -> None:
         ({"input_dropout": -0.1}, "input_dropout must be a number from 0"),
         ({"hidden_dropout": 1.0}, "hidden_dropout must be a number from 0"),
         ({"scaling": "x"}, "scaling must be one of auto"),
+        ({"skip": "x"}, "skip must be 'auto', 'linear', a number above 0, or None, got 'x'"),
+        ({"skip": -1.0}, "skip must be 'auto', 'linear', a number above 0, or None, got -1.0"),
+        ({"skip": True}, "skip must be 'auto', 'linear', a number above 0, or None, got True"),
         ({"scaling": "standard"}, "scaling='standard' needs dense X"),
         ({"input_scale": 0}, "input_scale must be a number above 0"),
         ({"input_scale": "x"}, "input_scale must be a number above 0"),

@@ -27,6 +27,7 @@ from plackett.arguments import (
 from plackett.data.containers import Ballots, MultilabelData, RankingData, without_zeros
 from plackett.data.listed_rows import as_rows
 from plackett.data.tags import check_names, checked_tags, is_tags, learn_names, tag_matrix
+from plackett.errors import DataError
 from plackett.estimators import parameter_checks
 from plackett.estimators.network_estimator import NeuralEstimator, import_torch
 from plackett.estimators.persistence import check_folder, field
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from plackett.losses.shard import Shard
     from plackett.neural import ExtremeNetwork
 
-_SCALING_CHOICES = ("auto", "norm", "tfidf", "standard", "none")
+_SCALING_CHOICES = ("auto", "norm", "sqrt", "tfidf", "standard", "none")
 _SCORES_HELD = 1 << 24  # in one block of rows
 _FEATURES_WITH_DENSE_GRADIENTS = 20_000
 
@@ -72,6 +73,11 @@ class ExtremeClassifier(NeuralEstimator):
         propensity: 1 learns scores for the propensity-scored metrics: labels are missing at random with the
             propensities of Jain et al. (2016), and the log propensity is added to the scores in training. 0 learns
             scores for the labels as observed. Values in between interpolate.
+        skip: a linear path from the features to all labels beside the networks, fitted in closed form by ridge
+            regression (`plackett.neural.linear_path`) and added to their mean score. "linear" weighs it by the shape of
+            the data, a number is its weight, None leaves it out. "auto": "linear" for the objectives partition and
+            lower_bound, up to 10,000 features, rows scaled to one norm, labels without grades, a hidden layer and no
+            label shards.
         ensemble: number of networks to train; scores are their mean. The default of two gains half a point of precision
             at twice the time: set 1 to save time.
         eval_metric: metrics such as "p@1", "ndcg@5", "psp@3", or "tau-x" and other ranking metrics.
@@ -81,9 +87,9 @@ class ExtremeClassifier(NeuralEstimator):
         objective_options: options of the objective by name.
         activation: relu, gelu, silu, tanh or elu.
         input_dropout, hidden_dropout: dropout of features and of hidden units.
-        scaling: "norm" scales rows to the norm `input_scale`; "tfidf" first weights columns by their rarity; "standard"
-            gives dense columns zero mean and unit variance; "none" leaves them. "auto": "norm" for sparse X, "standard"
-            for dense X.
+        scaling: "norm" scales rows to the norm `input_scale`; "sqrt" first takes square roots, "tfidf" first weights
+            columns by their rarity; "standard" gives dense columns zero mean and unit variance; "none" leaves them.
+            "auto": "standard" for dense X; for sparse X "sqrt", or "norm" if it has negative values.
         input_scale: norm of scaled rows. The larger it is, the faster the first layer learns.
         negative_power: labels are drawn in proportion to (count + 1) to this power; 0: uniformly.
         label_shards: number of processes that share the output layer, each with a range of the labels, for objectives
@@ -100,12 +106,15 @@ class ExtremeClassifier(NeuralEstimator):
         networks_, history_, best_epoch_, learning_rate_: see `NeuralEstimator`.
         n_labels_: number of labels.
         classes_: the names of the labels: tags, sorted, or `label_names` of `fit`; otherwise their numbers.
+        linear_path_: the linear path, a module from scaled features to the scores that are added, or None.
         calibration_: slope and intercept of the calibrated probabilities, or None.
     """
 
     networks_: list[Any]
     classes_: Any
+    linear_path_: Any
     calibration_: tuple[float, float] | None
+    other_parts: ClassVar[tuple[str, ...]] = ("scaling", "path")
     defaults_with_validation: ClassVar[dict[str, Any]] = {"early_stopping_rounds": 5}
     not_saved: ClassVar[tuple[str, ...]] = ("label_shards",)
     parameter_kinds: ClassVar[Mapping[str, parameter_checks.Check]] = {
@@ -128,6 +137,7 @@ class ExtremeClassifier(NeuralEstimator):
         negative_power: float = 0.0,
         label_shards: int = 1,
         propensity: float = 0.0,
+        skip: Any = "auto",
         sparse_gradients: Any = "auto",
         optimizer: str = "adamw",
         learning_rate: Any = 2e-3,
@@ -161,6 +171,7 @@ class ExtremeClassifier(NeuralEstimator):
         self.negative_power = negative_power
         self.label_shards = label_shards
         self.propensity = propensity
+        self.skip = skip
         self.sparse_gradients = sparse_gradients
         self.optimizer = optimizer
         self.learning_rate = learning_rate
@@ -281,9 +292,45 @@ class ExtremeClassifier(NeuralEstimator):
             raise ValueError(
                 "scaling='standard' needs dense X, because it would turn sparse X into dense; got sparse X"
             )
-        if self.scaling == "auto":
-            return "norm" if is_sparse(X) else "standard"
-        return self.scaling
+        if self.scaling != "auto":
+            return self.scaling
+        if not is_sparse(X):
+            return "standard"
+        return "sqrt" if X.data.min(initial=0.0) >= 0.0 else "norm"
+
+    def _has_path(self, X: Any, labels: csr_array, loss: Loss) -> bool:
+        """Whether a linear path is wanted, and possible."""
+        from plackett.neural.linear_path import LARGEST_SIZE, LARGEST_WIDTH, path_fits
+
+        skip = self.skip
+        is_number = isinstance(skip, int | float) and not isinstance(skip, bool)
+        if not (skip is None or skip in ("auto", "linear") or (is_number and np.isfinite(skip) and skip > 0)):
+            raise ValueError(f"skip must be 'auto', 'linear', a number above 0, or None, got {skip!r}")
+        if skip is None:
+            return False
+        has_grades = labels.nnz > 0 and bool((labels.data != labels.data[0]).any())
+        obstacles = {
+            "scaling='norm', 'sqrt' or 'tfidf'": self._scaling_of(X) in ("standard", "none"),
+            "at least 3 rows": X.shape[0] < 3,
+            "labels without grades": has_grades,
+            "a hidden layer, got hidden_sizes=()": not self.hidden_sizes,
+            "label_shards=1": self.label_shards > 1,
+            f"at most {LARGEST_WIDTH:,} features and {LARGEST_SIZE:,} weights, features x labels": not path_fits(
+                X.shape[1], labels.shape[1]
+            ),
+        }
+        found = [text for text, holds in obstacles.items() if holds]
+        if found and skip != "auto":
+            raise ValueError(f"skip={skip!r} requires {found[0]}; set skip=None")
+        return not found and (skip != "auto" or loss.name in ("partition", "lower_bound"))
+
+    def _fit_path(
+        self, X: Any, labels: csr_array, weights: npt.NDArray[np.float64], inverse: Any, device: torch.device
+    ) -> Any:
+        from plackett.neural.linear_path import fit_linear_path
+
+        weight = None if isinstance(self.skip, str) else float(self.skip)
+        return fit_linear_path(X, labels, weights, inverse, float(self.propensity), weight).to(device)
 
     def fit(
         self,
@@ -337,9 +384,10 @@ class ExtremeClassifier(NeuralEstimator):
             kept = np.flatnonzero(weights)
             rows, labels, weights = rows[kept], labels[kept], weights[kept]
         self._check_calibration(evaluation)
+        has_path = self._has_path(rows, labels, objective)
         self._fit_scaling(rows)
         device = self._device()
-        needs_propensity = self.propensity != 0 or any(name.startswith("ps") for name in self._metrics)
+        needs_propensity = has_path or self.propensity != 0 or any(name.startswith("ps") for name in self._metrics)
         inverse = inverse_propensity(without_grades(labels)) if needs_propensity else None
         loss = ExtremeLoss(
             objective,
@@ -348,6 +396,7 @@ class ExtremeClassifier(NeuralEstimator):
             None if self.negatives is None else LabelSampler(labels, self.negatives, self.negative_power, device),
         )
         train = LabelledRows(self._scaled(rows), labels, weights, device)
+        self.linear_path_ = self._fit_path(train.X, labels, weights, inverse, device) if has_path else None
         parts = {
             name: LabelledRows(self._scaled(x), y, np.ones(y.shape[0]), device) for name, (x, y) in evaluation.items()
         }
@@ -361,6 +410,7 @@ class ExtremeClassifier(NeuralEstimator):
             batch_size=self.batch_size,
             metrics=metrics,
             compiled=self.compile,
+            path=self.linear_path_,
         )
         arrays = [array for pair in ((rows, labels), *evaluation.values()) for array in pair]
         self._train(
@@ -463,7 +513,7 @@ class ExtremeClassifier(NeuralEstimator):
             raise ValueError(f"k must be at most the number of labels, {self.n_labels_}, got {k}")
         with self._processes.guarded():
             rows = self._rows(X, reset=False)
-            labels, scores = predict_top_labels(self.networks_, self._scaled(rows), k)
+            labels, scores = predict_top_labels(self.networks_, self._scaled(rows), k, self.linear_path_)
             self._check_scores(scores, rows)
         return labels, scores
 
@@ -508,7 +558,7 @@ class ExtremeClassifier(NeuralEstimator):
         check_is_fitted(self, "networks_")
         with self._processes.guarded():
             rows = self._rows(X, reset=False)
-            scores = predict_scores(self.networks_, self._scaled(rows))
+            scores = predict_scores(self.networks_, self._scaled(rows), self.linear_path_)
             self._check_scores(scores, rows)
         return scores
 
@@ -539,7 +589,7 @@ class ExtremeClassifier(NeuralEstimator):
         check_is_fitted(self, "networks_")
         if self._is_sharded:
             raise ValueError("export_onnx requires a model without shards: save it, then load it in one process")
-        self._export(path, lambda network, x: network.scores(x))
+        self._export(path, lambda network, x: network.scores(x), self.linear_path_)
 
     # Models on disk
 
@@ -594,6 +644,9 @@ class ExtremeClassifier(NeuralEstimator):
 
         self._processes = current_processes(self.label_shards)
         about = field(state, "about", dict)
+        if about.get("path") and self._is_sharded:
+            remedy = "Load it without label_shards, or train with skip=None"
+            raise DataError("a model with a linear path has no shards", file=str(folder), remedy=remedy)
         self.n_labels_ = check_positive("labels", about["labels"])
         names = about.get("names")  # older models have none
         self.classes_ = np.arange(self.n_labels_) if names is None else check_names("names", names, self.n_labels_)
@@ -608,16 +661,28 @@ class ExtremeClassifier(NeuralEstimator):
             about["names"] = self.classes_.tolist()
         if self.calibration_ is not None:
             about["calibration"] = list(self.calibration_)
-        return add_prefix("scaling", self.scaling_.state_dict()), about
+        tensors = add_prefix("scaling", self.scaling_.state_dict())
+        if self.linear_path_ is not None:
+            about["path"] = True
+            tensors |= add_prefix("path", self.linear_path_.state_dict())
+        return tensors, about
 
     def _set_other_state(self, tensors: dict[str, Any], about: dict[str, Any]) -> None:
         import torch
 
+        from plackett.neural import check_weights, set_weights
         from plackett.neural.checkpoints import strip_prefix
+        from plackett.neural.linear_path import LinearPath
 
         with torch.device("meta"):
             scaling: Any = self._make_scaling(about["scaling"], about["features"])
+            path = LinearPath(about["features"], about["labels"]) if about.get("path") else None
         self.scaling_ = scaling.restore(strip_prefix("scaling", tensors))
+        self.linear_path_ = path
+        if path is not None:
+            set_weights(path, strip_prefix("path", tensors))
+            check_weights(path)
+            self.linear_path_ = path.to(self._device())
 
 
 def _read_calibration(stored: Any) -> tuple[float, float] | None:

@@ -70,6 +70,8 @@ class NeuralEstimator(SavedModel):
     }
 
     saved_by_name: ClassVar[tuple[str, ...]] = ("objective",)
+    other_parts: ClassVar[tuple[str, ...]] = ("scaling",)
+    """The prefixes of the tensors on disk that belong to no network."""
 
     epochs: int
     optimizer: str
@@ -298,7 +300,7 @@ class NeuralEstimator(SavedModel):
             layers = len(self.hidden_sizes) + getattr(self, "attention_layers", 0)
             if not 1 <= field(state, "members", int) <= len(tensors) or layers > len(tensors):
                 raise ValueError(f"{state['members']} networks of {layers} layers from {len(tensors)} tensors")
-            parts = ("scaling", *map(str, range(state["members"])))
+            parts = (*self.other_parts, *map(str, range(state["members"])))
             extra = [name for name in tensors if not name.startswith(tuple(f"{part}." for part in parts))]
             if extra:
                 raise ValueError(f"tensor {extra[0][:80]!r} belongs to none of {state['members']} networks")
@@ -319,10 +321,13 @@ class NeuralEstimator(SavedModel):
         self.best_epoch_ = field(state, "best_epoch", int, NoneType)
         self.learning_rate_ = field(state, "learning_rate", float)
 
-    def _export(self, path: str | os.PathLike[str], score: Callable[[Any, Any], Any]) -> None:
+    def _export(
+        self, path: str | os.PathLike[str], score: Callable[[Any, Any], Any], linear_path: nn.Module | None = None
+    ) -> None:
         """Write an ONNX file; `score(network, x)` computes the scores of scaled rows."""
         check_is_fitted(self, "networks_")
         import_torch("export_onnx")
         from plackett.neural.onnx_export import ScaledEnsemble, write_onnx
 
-        write_onnx(path, ScaledEnsemble(self.scaling_, self.networks_, score), self.n_features_in_)
+        whole = ScaledEnsemble(self.scaling_, self.networks_, score, linear_path)
+        write_onnx(path, whole, self.n_features_in_)

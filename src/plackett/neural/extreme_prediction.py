@@ -12,6 +12,7 @@ from torch import Tensor
 
 from plackett.neural.extreme_data import ROWS_AT_ONCE, row_slices, rows_on_device
 from plackett.neural.extreme_network import ExtremeNetwork, Rows
+from plackett.neural.linear_path import LinearPath
 from plackett.neural.top_labels import Layer, top_columns
 
 _SCORES_AT_ONCE = 1 << 24
@@ -19,38 +20,42 @@ _SCORES_AT_ONCE = 1 << 24
 _LARGEST_UNIT = 1e15
 
 
-def _input_blocks(networks: Sequence[ExtremeNetwork], X: Any) -> Iterator[Rows]:
+def _input_blocks(networks: Sequence[ExtremeNetwork], X: Any, path: LinearPath | None) -> Iterator[Rows]:
     network = networks[0]
     device = next(network.parameters()).device
-    # A linear model computes all scores of a block at once.
-    size = None if network.output is not None else max(1, min(ROWS_AT_ONCE, _SCORES_AT_ONCE // network.shard.columns))
+    # A linear model, or a linear path, computes all scores of a block at once.
+    has_scores = network.output is None or path is not None
+    size = max(1, min(ROWS_AT_ONCE, _SCORES_AT_ONCE // network.shard.columns)) if has_scores else None
     for block in row_slices(X.shape[0], size):
         yield rows_on_device(X[block], device)
 
 
 @torch.no_grad()
-def predict_scores(networks: Sequence[ExtremeNetwork], X: Any) -> npt.NDArray[np.float32]:
-    """The mean scores of all labels, (rows, labels), from scaled rows."""
+def predict_scores(
+    networks: Sequence[ExtremeNetwork], X: Any, path: LinearPath | None = None
+) -> npt.NDArray[np.float32]:
+    """The mean scores of all labels, (rows, labels), from scaled rows, plus those of the linear path."""
     parts = [np.zeros((0, networks[0].shard.columns), np.float32)]
-    for block in _input_blocks(networks, X):
+    for block in _input_blocks(networks, X, path):
         scores = torch.stack([network.scores(block) for network in networks]).mean(0)
-        parts.append(scores.float().cpu().numpy())
+        parts.append((scores if path is None else scores + path(block)).float().cpu().numpy())
     return np.concatenate(parts)
 
 
 @torch.no_grad()
 def predict_top_labels(
-    networks: Sequence[ExtremeNetwork], X: Any, k: int
+    networks: Sequence[ExtremeNetwork], X: Any, k: int, path: LinearPath | None = None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """The k best labels and their mean scores, best first, (rows, k) each, from scaled rows.
+    """The k best labels and their scores, best first, (rows, k) each, from scaled rows; scores as in `predict_scores`.
 
     Scores are NaN where they overflow, since the best labels are not known then.
     """
     labels, scores = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
-    for block in _input_blocks(networks, X):
+    for block in _input_blocks(networks, X, path):
         layers = [network.output_operands(block) for network in networks]
-        found, values = top_columns(layers, k, networks[0].shard)
-        for layer in layers:
+        extra = None if path is None else path(block)
+        found, values = top_columns(layers, k, networks[0].shard, extra)
+        for layer in layers if extra is None else [*layers, extra]:
             values[_rows_that_overflow(layer)] = torch.nan
         labels.append(found.cpu().numpy())
         scores.append(values.float().cpu().numpy())

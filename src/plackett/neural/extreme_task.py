@@ -23,6 +23,7 @@ from plackett.neural.extreme_data import (
     without_grades,
 )
 from plackett.neural.extreme_network import ExtremeNetwork
+from plackett.neural.linear_path import LinearPath
 from plackett.neural.top_labels import top_columns
 
 _SCORES_HELD = 1 << 24  # with more scores in a batch, the output layer and the loss are fused
@@ -152,21 +153,24 @@ class ExtremeMetric:
 
 @torch.no_grad()
 def evaluate_metrics(
-    network: ExtremeNetwork, rows: LabelledRows, metrics: Mapping[str, ExtremeMetric]
+    network: ExtremeNetwork, rows: LabelledRows, metrics: Mapping[str, ExtremeMetric], path: LinearPath | None = None
 ) -> dict[str, float]:
-    """All metrics from one pass of the rows through the network."""
+    """All metrics from one pass of the rows through the network, and through the linear path if there is one."""
     deepest = max((metric.k for metric in metrics.values() if metric.is_multilabel), default=0)
     rankings = {name: metric for name, metric in metrics.items() if not metric.is_multilabel}
     best, values = [], dict[str, list[npt.NDArray[np.float64]]]({name: [] for name in rankings})
     for block in row_slices(len(rows)):
-        hidden = network(rows.features(block))
+        features = rows.features(block)
+        hidden, extra = network(features), None if path is None else path(features)
         if deepest:
             operands = network.operands_of(hidden)
-            best.append(top_columns([operands], min(deepest, rows.Y.shape[1]), network.shard)[0].cpu().numpy())
+            found, _ = top_columns([operands], min(deepest, rows.Y.shape[1]), network.shard, extra)
+            best.append(found.cpu().numpy())
         if rankings:
-            scores, labels = network.scores_of(hidden).float().cpu().numpy(), rows.labels(block).table()
+            scores, labels = network.scores_of(hidden), rows.labels(block).table()
+            table = (scores if extra is None else scores + extra).float().cpu().numpy()
             for name, metric in rankings.items():
-                values[name].append(metric.of_rows(scores, labels))
+                values[name].append(metric.of_rows(table, labels))
     return {
         name: metric.of_best_labels(np.concatenate(best), rows)
         if metric.is_multilabel
@@ -192,8 +196,9 @@ class ExtremeTask:
         batch_size: int,
         metrics: Mapping[str, ExtremeMetric],
         compiled: bool,
+        path: LinearPath | None = None,
     ) -> None:
-        self.network, self._train, self._evaluation = network, train, evaluation
+        self.network, self._train, self._evaluation, self._path = network, train, evaluation, path
         if compiled:  # in place, so that weights keep their names; the compiler cannot see into the sparse first layer
             network.rest.compile(dynamic=True)
         self._loss, self._batch_size, self._metrics = loss, batch_size, metrics
@@ -217,5 +222,5 @@ class ExtremeTask:
         return {
             f"{name} {metric}": value
             for name, rows in self._evaluation.items()
-            for metric, value in evaluate_metrics(self.network, rows, self._metrics).items()
+            for metric, value in evaluate_metrics(self.network, rows, self._metrics, self._path).items()
         }

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from plackett.neural.weights import set_weights
 
 SCALINGS = ("none", "standard", "log1p", "quantile")
-ROW_SCALINGS = ("norm", "tfidf", "none")
+ROW_SCALINGS = ("norm", "sqrt", "tfidf", "none")
 MISSING = ("mean", "indicator", "error")
 _KNOTS = 65
 _NUMBERS_AT_ONCE = 1 << 20
@@ -179,8 +179,9 @@ class RowScaling(nn.Module):
     """Scaling of sparse rows.
 
     Args:
-        scaling: "norm": every row has the norm `scale`; "tfidf": the same after weighting each column by
-            log((1 + n) / (1 + n_j)) + 1, where n_j of the n training rows have the column; "none": unchanged.
+        scaling: "norm": every row has the norm `scale`; "sqrt": the same after taking square roots of the values, with
+            their signs, so that no few large values outweigh the others; "tfidf": the same after weighting each column
+            by log((1 + n) / (1 + n_j)) + 1, where n_j of the n training rows have the column; "none": unchanged.
     """
 
     def __init__(self, n_features: int, scaling: str = "norm", scale: float = 1.0) -> None:
@@ -208,7 +209,9 @@ class RowScaling(nn.Module):
     def apply_to(self, X: Any) -> Any:
         """Scale CSR rows; the result is CSR in single precision."""
         data = X.data.astype(np.float64)
-        if self.scaling == "tfidf":
+        if self.scaling == "sqrt":
+            data = np.sign(data) * np.sqrt(np.abs(data))
+        elif self.scaling == "tfidf":
             data *= self.column_weights.cpu().numpy()[X.indices]
         if self.scaling != "none":
             starts = X.indptr.astype(np.int64)
@@ -225,6 +228,8 @@ class RowScaling(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Scale dense rows, for export."""
         x = x.to(torch.float64) * self.column_weights
+        if self.scaling == "sqrt":
+            x = torch.sign(x) * torch.sqrt(torch.abs(x))
         if self.scaling != "none":
             norms = torch.linalg.vector_norm(x, dim=1, keepdim=True)
             x = x * (self.scale / torch.where(norms > 0, norms, 1.0))

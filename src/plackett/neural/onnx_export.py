@@ -18,19 +18,28 @@ from plackett.errors import MissingDependencyError
 
 
 class ScaledEnsemble(nn.Module):
-    """From raw features to the mean score of the members; `score(member, x)` computes the scores of scaled features."""
+    """From raw features to the mean score of the members; `score(member, x)` computes the scores of scaled features.
+
+    `path`, if any, is a module from scaled features to scores that are added.
+    """
 
     def __init__(
-        self, scaling: nn.Module, networks: Sequence[nn.Module], score: Callable[[Any, Tensor], Tensor]
+        self,
+        scaling: nn.Module,
+        networks: Sequence[nn.Module],
+        score: Callable[[Any, Tensor], Tensor],
+        path: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.scaling = copy.deepcopy(scaling)
         self.members = nn.ModuleList(copy.deepcopy(network) for network in networks)
+        self.path = copy.deepcopy(path)
         self._score = score
 
     def forward(self, features: Tensor) -> Tensor:
         x = self.scaling(features)
-        return torch.stack([self._score(member, x) for member in self.members]).mean(0)
+        scores = torch.stack([self._score(member, x) for member in self.members]).mean(0)
+        return scores if self.path is None else scores + self.path(x)
 
 
 def write_onnx(path: str | os.PathLike[str], ensemble: ScaledEnsemble, n_features: int) -> None:

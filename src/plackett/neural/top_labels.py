@@ -18,8 +18,10 @@ Layer = tuple[Tensor, Tensor, Tensor] | Tensor
 """hidden (rows, features), weight (columns, features), bias (columns,); or scores (rows, columns)"""
 
 
-def top_columns(layers: Sequence[Layer], k: int, shard: Shard | None = None) -> tuple[Tensor, Tensor]:
-    """The k best columns and their scores, best first; scores are the mean over layers.
+def top_columns(
+    layers: Sequence[Layer], k: int, shard: Shard | None = None, extra: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The k best columns and their scores, best first; scores are the mean over layers plus `extra`, (rows, columns).
 
     Among equal scores the lower column comes first. With a shard, the layers hold its columns, and the result is the
     best of all shards.
@@ -35,6 +37,8 @@ def top_columns(layers: Sequence[Layer], k: int, shard: Shard | None = None) -> 
         last = min(first + width, columns)
         scores = buffer[: rows * (last - first)].view(rows, last - first)
         _mean_of(layers, first, last, scores)
+        if extra is not None:
+            scores.add_(extra[:, first:last])
         (_keep_best if device.type == "cpu" else _keep_best_in_torch)(scores, first, best, where)
     return (where, best) if shard is None or shard.count == 1 else _best_of_shards(where + shard.first, best, shard)
 

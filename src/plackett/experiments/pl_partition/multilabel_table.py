@@ -144,6 +144,7 @@ def make_model(configuration: Mapping[str, Any], cell: Cell) -> Any:
         epochs=own["epochs"],
         validation_fraction=own["validation"],
         learning_rate=cell.get("rate", own["rates"]),
+        skip=None,
         random_state=cell["seed"],
         progress=False,
     )
