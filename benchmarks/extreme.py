@@ -79,7 +79,7 @@ def our_model(train: Any, rows: int, objective: str) -> tuple[float, float]:
     from plackett import ExtremeClassifier
 
     model = ExtremeClassifier(
-        objective, ensemble=1, hidden_sizes=(HIDDEN,), input_dropout=0.0, hidden_dropout=0.0,
+        objective, ensemble=1, skip=None, hidden_sizes=(HIDDEN,), input_dropout=0.0, hidden_dropout=0.0,
         optimizer="adam", weight_decay=0.0,
         learning_rate=1e-3, schedule="constant", batch_size=BATCH, epochs=1, random_state=0, progress=False,
     )  # fmt: skip

@@ -1,11 +1,11 @@
 """Prediction quality of ExtremeClassifier on Delicious-1K and Eurlex-4K, compared with napkinXC.
 
-    python benchmarks/extreme_quality.py [default] [five] [peers] [propensity]
+    python benchmarks/extreme_quality.py [fast] [default] [best] [peers] [definitions] [--seeds 5] [--only eurlex-4k]
 
-default     ExtremeClassifier with default settings (two networks), twice; each network alone; all four together
-five        five networks, ensemble=5
-peers       napkinXC's binary relevance and label tree, in the same run
-propensity  the definitions of PSP@k that Ma et al. (2021) may have used
+fast, default, best   ExtremeClassifier with that effort, one cell per seed; from the same fitted model also the
+                      networks without the linear path, the path without the networks, and one network with it
+peers                 napkinXC's binary relevance and label tree, in the same run
+definitions           the definitions of PSP@k and nDCG@k that Ma et al. (2021) may have used
 
 The protocol of Ma et al. itself is an experiment: `plackett reproduce pl-partition-table-1`.
 
@@ -13,9 +13,9 @@ The data must be under $PLACKETT_DATA or ../shared/data. Finished cells are kept
 second run computes only the missing ones. Prints tables.
 """
 
+import argparse
 import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from measure import report
 from rich.console import Console
 from scipy.sparse import csr_matrix
@@ -33,10 +34,12 @@ from plackett.data import MultilabelData
 from plackett.experiments import DataFolder
 from plackett.experiments.multilabel_data import PLACES, judge, load, short_name
 from plackett.experiments.pl_partition.multilabel_table import EXPERIMENT, PUBLISHED, make_model
+from plackett.neural.extreme_data import rows_on_device
 
 console = Console()
 RESULTS = Path(__file__).parent / "results" / "extreme_quality.json"
 DATA_SETS = ("delicious-1k", "eurlex-4k")
+EFFORTS = ("fast", "default", "best")
 
 
 def measure(top: np.ndarray, train: MultilabelData, test: MultilabelData) -> dict[str, list[float]]:
@@ -66,33 +69,27 @@ class Cells:
         return self.done[key]
 
 
-def run_default(cells: Cells, name: str, train: MultilabelData, test: MultilabelData) -> None:
-    """Evaluate ExtremeClassifier with default settings twice, each network alone, and all networks together."""
+def run_effort(cells: Cells, effort: str, seed: int, name: str, train: MultilabelData, test: MultilabelData) -> None:
+    """Evaluate an effort, and its parts, which cost no further training."""
 
-    def of(model: ExtremeClassifier, networks: list[Any]) -> dict[str, list[float]]:
-        model.networks_ = networks
+    def of(model: ExtremeClassifier, networks: list[Any], path: Any) -> dict[str, list[float]]:
+        model.networks_, model.linear_path_ = networks, path
         return measure(model.predict_top(test.X, max(PLACES))[0], train, test)
 
     def work() -> dict[str, Any]:
-        models = [ExtremeClassifier(random_state=seed).fit(train) for seed in (0, 100)]
-        seconds = [sum(row["seconds"] for row in m.history_ if row["epoch"] == m.epochs) for m in models]
-        networks = [network for model in models for network in model.networks_]
-        return {
-            "runs": [of(model, model.networks_) for model in models],
-            "members": [of(models[0], [network]) for network in networks],
-            "fit": [round(x, 1) for x in seconds],
-            **of(models[0], networks),
-        }
+        start = time.perf_counter()
+        model = ExtremeClassifier(effort=effort, random_state=seed, progress=False).fit(train)
+        seconds = time.perf_counter() - start
+        networks, path = model.networks_, model.linear_path_
+        parts = {"one network": of(model, networks[:1], path)} if len(networks) > 1 else {}
+        if path is not None:
+            parts["without the path"] = of(model, networks, None)
+            with torch.no_grad():
+                scores = path(rows_on_device(model._scaled(test.X), torch.device("cpu"))).numpy()
+            parts["path alone"] = measure(np.argsort(-scores, axis=1, kind="stable")[:, : max(PLACES)], train, test)
+        return {"fit": round(seconds, 1), "parts": parts, **of(model, networks, path)}
 
-    cells.run(f"default/{name}", work)
-
-
-def run_five(cells: Cells, name: str, train: MultilabelData, test: MultilabelData) -> None:
-    def work() -> dict[str, Any]:
-        model = ExtremeClassifier(ensemble=5, random_state=0).fit(train)
-        return measure(model.predict_top(test.X, max(PLACES))[0], train, test)
-
-    cells.run(f"five/{name}", work)
+    cells.run(f"{effort}/{name}/{seed}", work)
 
 
 def run_peers(cells: Cells, name: str, train: MultilabelData, test: MultilabelData) -> None:
@@ -116,8 +113,8 @@ def run_peers(cells: Cells, name: str, train: MultilabelData, test: MultilabelDa
         cells.run(f"peers/{name}/{kind.__name__}", partial(work, kind))
 
 
-def run_propensity(cells: Cells, name: str, train: MultilabelData, test: MultilabelData) -> None:
-    """Compute PSP@k of one network like the paper's under several definitions of propensities and averaging."""
+def run_definitions(cells: Cells, name: str, train: MultilabelData, test: MultilabelData) -> None:
+    """Compute PSP@k and nDCG@k of one network like the paper's under several definitions."""
 
     def work() -> dict[str, Any]:
         cell = {"data": name, "method": "PL-Partition", "rate": 1e-3, "seed": 0}
@@ -137,18 +134,26 @@ def run_propensity(cells: Cells, name: str, train: MultilabelData, test: Multila
                     )
                     for k in PLACES
                 ]
-        return {"P": measure(top, train, test)["P"], "readings": readings}
+        depths = {
+            f"nDCG to depth {depth}": [
+                round(100.0 * metrics.multilabel_ndcg(top, test.Y, k=k, depth=depth), 2) for k in PLACES
+            ]
+            for depth in ("k", "labels")
+        }
+        return {"P": measure(top, train, test)["P"], "readings": {"PSP": readings, "nDCG": depths}}
 
-    cells.run(f"propensity/{name}", work)
+    cells.run(f"definitions/{name}", work)
 
 
-def show_propensity(name: str, done: dict[str, Any]) -> None:
-    """Show PSP@k divided by P@k, since the networks differ a little in P@k."""
-    cell, published = done[f"propensity/{name}"], PUBLISHED[name]["PL-Partition"]
-    shares = {"published": np.array(published["PSP"]) / published["P"]}
-    shares |= {reading: np.array(values) / cell["P"] for reading, values in cell["readings"].items()}
-    rows = [[reading, *(f"{x:.3f}" for x in values)] for reading, values in shares.items()]
-    report(f"{short_name(name)}: PSP@k / P@k", ["definition", *(f"k = {k}" for k in PLACES)], rows, console)
+def show_definitions(name: str, done: dict[str, Any]) -> None:
+    """Show PSP@k and nDCG@k divided by P@k, since the networks differ a little in P@k."""
+    cell, published = done[f"definitions/{name}"], PUBLISHED[name]["PL-Partition"]
+    for metric, readings in cell["readings"].items():
+        shares = {"published": np.array(published[metric]) / published["P"]}
+        shares |= {reading: np.array(values) / cell["P"] for reading, values in readings.items()}
+        rows = [[reading, *(f"{x:.3f}" for x in values)] for reading, values in shares.items()]
+        title = f"{short_name(name)}: {metric}@k / P@k"
+        report(title, ["definition", *(f"k = {k}" for k in PLACES)], rows, console)
 
 
 def mean_and_error(cells: list[dict[str, Any]], metric: str) -> list[str]:
@@ -160,38 +165,36 @@ def mean_and_error(cells: list[dict[str, Any]], metric: str) -> list[str]:
 def show(done: dict[str, Any]) -> None:
     for name in DATA_SETS:
         rows = []
-        if f"default/{name}" in done:
-            cell = done[f"default/{name}"]
-            members, runs = cell["members"], cell["runs"]
-            rows.append(["one network", *mean_and_error(members, "P"), *mean_and_error(members, "PSP")])
-            rows.append(["default, two", *mean_and_error(runs, "P"), *mean_and_error(runs, "PSP")])
-            rows.append([f"{len(members)} together", *(f"{x:.2f}" for key in ("P", "PSP") for x in cell[key])])
-        if f"five/{name}" in done:
-            cell = done[f"five/{name}"]
-            rows.append(["five together", *(f"{x:.2f}" for key in ("P", "PSP") for x in cell[key])])
+        for effort in EFFORTS:
+            cells = [done[key] for key in sorted(done) if key.startswith(f"{effort}/{name}/")]
+            if cells:
+                kinds = {f"{effort}, {len(cells)} seeds": cells}
+                kinds |= {f"  {part}": [cell["parts"][part] for cell in cells] for part in cells[0]["parts"]}
+                rows += [[text, *mean_and_error(own, "P"), *mean_and_error(own, "PSP")] for text, own in kinds.items()]
+                console.print(f"{effort}/{name}: fitted in {[cell['fit'] for cell in cells]} s")
         for peer in ("PLT", "BR"):
-            if f"peers/{name}/{peer}" in done:
-                cell = done[f"peers/{name}/{peer}"]
-                rows.append([f"napkinXC {peer}", *(f"{x:.2f}" for key in ("P", "PSP") for x in cell[key])])
-        report(f"{short_name(name)}, test", ["", *(f"{m}@{k}" for m in ("P", "PSP") for k in PLACES)], rows, console)
-        for kind in ("default/{}", "peers/{}/PLT", "peers/{}/BR"):
-            if (key := kind.format(name)) in done:
+            if (key := f"peers/{name}/{peer}") in done:
+                rows.append([f"napkinXC {peer}", *(f"{x:.2f}" for m in ("P", "PSP") for x in done[key][m])])
                 console.print(f"{key}: fitted in {done[key]['fit']} s")
-        if f"propensity/{name}" in done:
-            show_propensity(name, done)
+        report(f"{short_name(name)}, test", ["", *(f"{m}@{k}" for m in ("P", "PSP") for k in PLACES)], rows, console)
+        if f"definitions/{name}" in done:
+            show_definitions(name, done)
 
 
 if __name__ == "__main__":
-    kinds = sys.argv[1:] or ["default", "five", "peers", "propensity"]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kinds", nargs="*", default=[*EFFORTS, "peers", "definitions"])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", choices=DATA_SETS)
+    arguments = parser.parse_args()
     kept = Cells()
-    for data_set in DATA_SETS:
+    for data_set in (arguments.only,) if arguments.only else DATA_SETS:
         both = load(data_set, DataFolder())
-        if "default" in kinds:
-            run_default(kept, data_set, *both)
-        if "five" in kinds:
-            run_five(kept, data_set, *both)
-        if "peers" in kinds:
+        if "peers" in arguments.kinds:
             run_peers(kept, data_set, *both)
-        if "propensity" in kinds:
-            run_propensity(kept, data_set, *both)
+        for kind in EFFORTS:
+            for seed in range(arguments.seeds) if kind in arguments.kinds else ():
+                run_effort(kept, kind, seed, data_set, *both)
+        if "definitions" in arguments.kinds:
+            run_definitions(kept, data_set, *both)
     show(kept.done)

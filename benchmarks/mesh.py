@@ -78,7 +78,7 @@ def fit(folder: str, shards: int) -> dict[str, float]:
 
     def run(rows: int) -> float:
         model = ExtremeClassifier(
-            ensemble=1, hidden_sizes=(HIDDEN,), input_dropout=0.0, hidden_dropout=0.0, optimizer="adam",
+            ensemble=1, skip=None, hidden_sizes=(HIDDEN,), input_dropout=0.0, hidden_dropout=0.0, optimizer="adam",
             weight_decay=0.0, learning_rate=1e-3, schedule="constant", batch_size=BATCH, epochs=1, random_state=0,
             label_shards=shards, progress=False,
         )  # fmt: skip

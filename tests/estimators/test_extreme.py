@@ -25,6 +25,7 @@ from plackett.data import Ballots, MultilabelData, describe, dump_xmc, load_rank
 from plackett.errors import DataError
 from plackett.estimators import load_model, make_model
 from plackett.estimators.extreme import labels_of
+from plackett.estimators.recipes import make_recipe
 from plackett.losses import LOSSES, loss_names
 from plackett.metrics import (
     get_metric,
@@ -664,6 +665,40 @@ def test_clone_keeps_parameters(data: MultilabelData) -> None:
     assert clone(model).get_params() == model.get_params()
     assert not hasattr(clone(model.fit(data)), "networks_")
     assert make_model("extreme", {"epochs": 7}).epochs == 7
+
+
+# Efforts
+
+
+def test_effort_sets_what_is_left_open(data: MultilabelData, tmp_path: Path) -> None:
+    """Parameters that are given win; a loaded model knows its recipe."""
+    model = ExtremeClassifier(effort="fast", epochs=1, hidden_sizes=None, progress=False, random_state=0).fit(data)
+    assert model.recipe_ == make_recipe("fast", 300, 100, 30)
+    assert [len(model.networks_), len(model.history_.rows)] == [1, 1]
+    assert model.networks_[0].output.weight.shape == (30, 512)
+    assert model.get_params()["hidden_sizes"] is None
+    given = ExtremeClassifier(epochs=1, hidden_sizes=(512,), ensemble=1, progress=False, random_state=0).fit(data)
+    assert_same(model, given)
+    model.save(tmp_path / "model")
+    found = ExtremeClassifier.load(tmp_path / "model")
+    assert found.recipe_ == model.recipe_
+    np.testing.assert_array_equal(found.predict(data.X), model.predict(data.X))
+    description = json.loads((tmp_path / "model" / "plackett.json").read_text())
+    for recipe in (None, {}, {"hidden_sizes": 3}, {"hidden_sizes": [4]}, {"hidden_sizes": [512] * 99}):
+        description["state"]["about"]["recipe"] = recipe
+        (tmp_path / "model" / "plackett.json").write_text(json.dumps(description))
+        with pytest.raises(DataError):
+            ExtremeClassifier.load(tmp_path / "model")
+
+
+def test_recipes_follow_the_size_of_the_data() -> None:
+    efforts = [make_recipe(effort, 10_000, 5_000, 4_000) for effort in ("fast", "default", "best")]
+    assert [recipe["ensemble"] for recipe in efforts] == [1, 2, 5]
+    assert [make_recipe("default", rows, 10, 10)["epochs"] for rows in (1, 20_000, 80_000, 10**8)] == [20, 20, 10, 5]
+    widths = [make_recipe("default", 10, width, width)["hidden_sizes"] for width in (100_000, 100_001, 10**8)]
+    assert widths == [[1024], [512], [128]]
+    with pytest.raises(ValueError, match="effort must be one of 'fast', 'default', 'best', got 'quick'"):
+        make_recipe("quick", 10, 10, 10)
 
 
 # Saved models

@@ -31,6 +31,7 @@ from plackett.errors import DataError
 from plackett.estimators import parameter_checks
 from plackett.estimators.network_estimator import NeuralEstimator, import_torch
 from plackett.estimators.persistence import check_folder, field
+from plackett.estimators.recipes import make_recipe
 from plackett.losses.registry import Loss, check_form, find_loss
 from plackett.metrics import inverse_propensity, multilabel_ndcg
 
@@ -66,6 +67,8 @@ class ExtremeClassifier(NeuralEstimator):
             binary problem per label); for moderate numbers of labels any other loss of `plackett.losses`, or a function
             of your own, f(scores, labels, offsets, **options) -> one value per row, in torch, see
             `plackett.losses.own_loss`. It gets all labels of a row as a list.
+        effort: "fast", "default" or "best" sets hidden_sizes, epochs and ensemble where they are None, by the size of
+            the data (docs/extreme.md has the table).
         hidden_sizes: sizes of the hidden layers; () is a linear model.
         epochs, batch_size: number of passes over all rows; rows per batch.
         negatives: number of labels to draw for each batch, with replacement, in place of all labels that its rows do
@@ -78,8 +81,7 @@ class ExtremeClassifier(NeuralEstimator):
             the data, a number is its weight, None leaves it out. "auto": "linear" for the objectives partition and
             lower_bound, up to 10,000 features, rows scaled to one norm, labels without grades, a hidden layer and no
             label shards.
-        ensemble: number of networks to train; scores are their mean. The default of two gains half a point of precision
-            at twice the time: set 1 to save time.
+        ensemble: number of networks to train; scores are their mean.
         eval_metric: metrics such as "p@1", "ndcg@5", "psp@3", or "tau-x" and other ranking metrics.
         learning_rate, early_stopping_rounds, random_state: as in NeuralRanker.
 
@@ -106,12 +108,14 @@ class ExtremeClassifier(NeuralEstimator):
         networks_, history_, best_epoch_, learning_rate_: see `NeuralEstimator`.
         n_labels_: number of labels.
         classes_: the names of the labels: tags, sorted, or `label_names` of `fit`; otherwise their numbers.
+        recipe_: the hidden_sizes, epochs and ensemble that the effort sets for the data.
         linear_path_: the linear path, a module from scaled features to the scores that are added, or None.
         calibration_: slope and intercept of the calibrated probabilities, or None.
     """
 
     networks_: list[Any]
     classes_: Any
+    recipe_: dict[str, Any]
     linear_path_: Any
     calibration_: tuple[float, float] | None
     other_parts: ClassVar[tuple[str, ...]] = ("scaling", "path")
@@ -126,8 +130,9 @@ class ExtremeClassifier(NeuralEstimator):
         self,
         objective: str | Loss | Callable[..., Any] = "partition",
         *,
+        effort: str = "default",
         objective_options: dict[str, Any] | None = None,
-        hidden_sizes: Sequence[int] = (1024,),
+        hidden_sizes: Sequence[int] | None = None,
         activation: str = "relu",
         input_dropout: float = 0.3,
         hidden_dropout: float = 0.5,
@@ -145,12 +150,12 @@ class ExtremeClassifier(NeuralEstimator):
         schedule: str = "linear",
         warmup: float = 0.0,
         clip_norm: float | None = None,
-        epochs: int = 20,
+        epochs: int | None = None,
         batch_size: int = 256,
         early_stopping_rounds: int | None = None,
         eval_metric: str | Sequence[str] = "p@1",
         validation_fraction: float | None = None,
-        ensemble: int = 2,
+        ensemble: int | None = None,
         calibrate: bool = False,
         precision: str = "float32",
         compile: bool = False,  # noqa: A002 (torch's own name)
@@ -160,6 +165,7 @@ class ExtremeClassifier(NeuralEstimator):
         progress: bool = True,
     ) -> None:
         self.objective = objective
+        self.effort = effort
         self.objective_options = objective_options
         self.hidden_sizes = hidden_sizes
         self.activation = activation
@@ -281,8 +287,16 @@ class ExtremeClassifier(NeuralEstimator):
                 raise ValueError(f"{name} must be a number, got {value!r}")
         return loss, loss.check_options(self.objective_options, "sparse")
 
+    @property
+    def _is_linear(self) -> bool:
+        return self.hidden_sizes is not None and not self.hidden_sizes
+
+    def _chosen(self, name: str) -> Any:
+        given = getattr(self, name)
+        return self.recipe_[name] if given is None else given
+
     def _check_hidden_layer(self, argument: str) -> None:
-        if not self.hidden_sizes:
+        if self._is_linear:
             raise ValueError(f"{argument}= requires a hidden layer, got hidden_sizes=()")
 
     def _scaling_of(self, X: Any) -> str:
@@ -313,7 +327,7 @@ class ExtremeClassifier(NeuralEstimator):
             "scaling='norm', 'sqrt' or 'tfidf'": self._scaling_of(X) in ("standard", "none"),
             "at least 3 rows": X.shape[0] < 3,
             "labels without grades": has_grades,
-            "a hidden layer, got hidden_sizes=()": not self.hidden_sizes,
+            "a hidden layer, got hidden_sizes=()": self._is_linear,
             "label_shards=1": self.label_shards > 1,
             f"at most {LARGEST_WIDTH:,} features and {LARGEST_SIZE:,} weights, features x labels": not path_fits(
                 X.shape[1], labels.shape[1]
@@ -384,6 +398,7 @@ class ExtremeClassifier(NeuralEstimator):
             kept = np.flatnonzero(weights)
             rows, labels, weights = rows[kept], labels[kept], weights[kept]
         self._check_calibration(evaluation)
+        self.recipe_ = make_recipe(self.effort, rows.shape[0], rows.shape[1], self.n_labels_)
         has_path = self._has_path(rows, labels, objective)
         self._fit_scaling(rows)
         device = self._device()
@@ -491,7 +506,7 @@ class ExtremeClassifier(NeuralEstimator):
             ExtremeNetwork,
             self.n_features_in_,
             self.n_labels_,
-            self.hidden_sizes,
+            self._chosen("hidden_sizes"),
             activation=self.activation,
             input_dropout=self.input_dropout,
             hidden_dropout=self.hidden_dropout,
@@ -648,7 +663,8 @@ class ExtremeClassifier(NeuralEstimator):
             remedy = "Load it without label_shards, or train with skip=None"
             raise DataError("a model with a linear path has no shards", file=str(folder), remedy=remedy)
         self.n_labels_ = check_positive("labels", about["labels"])
-        names = about.get("names")  # older models have none
+        self.recipe_ = field(about, "recipe", dict) if "recipe" in about else {}  # older models have none
+        names = about.get("names")  # nor names
         self.classes_ = np.arange(self.n_labels_) if names is None else check_names("names", names, self.n_labels_)
         self.calibration_ = _read_calibration(about.get("calibration"))
         super()._load_state(folder, state)
@@ -656,7 +672,12 @@ class ExtremeClassifier(NeuralEstimator):
     def _other_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         from plackett.neural.checkpoints import add_prefix
 
-        about = {"labels": self.n_labels_, "features": self.n_features_in_, "scaling": self._scaling_kind}
+        about = {
+            "labels": self.n_labels_,
+            "features": self.n_features_in_,
+            "scaling": self._scaling_kind,
+            "recipe": self.recipe_,
+        }
         if self.classes_.dtype == object:
             about["names"] = self.classes_.tolist()
         if self.calibration_ is not None:

@@ -73,7 +73,7 @@ class NeuralEstimator(SavedModel):
     other_parts: ClassVar[tuple[str, ...]] = ("scaling",)
     """The prefixes of the tensors on disk that belong to no network."""
 
-    epochs: int
+    epochs: int | None
     optimizer: str
     learning_rate: Any
     weight_decay: float
@@ -83,14 +83,14 @@ class NeuralEstimator(SavedModel):
     early_stopping_rounds: int | None
     eval_metric: str | Sequence[str]
     validation_fraction: float | None
-    ensemble: int
+    ensemble: int | None
     precision: str
     compile: bool
     device: str
     optimizer_options: dict[str, Any] | None
     random_state: int | None
     progress: bool
-    hidden_sizes: Sequence[int]
+    hidden_sizes: Sequence[int] | None
 
     networks_: list[nn.Module]
     scaling_: Any
@@ -112,6 +112,10 @@ class NeuralEstimator(SavedModel):
     @abstractmethod
     def _scaled(self, X: Any) -> Any:
         """Scaled rows, as a tensor or CSR."""
+
+    def _chosen(self, name: str) -> Any:
+        """A parameter that the data may have decided."""
+        return getattr(self, name)
 
     def _check_scores(self, scores: Any, X: Any) -> None:
         """Raise an error for scores that are not finite, with the feature that scaling made the largest."""
@@ -181,7 +185,7 @@ class NeuralEstimator(SavedModel):
             name = "early_stopping_rounds" if self.early_stopping_rounds is not None else "learning_rate as a list"
             raise ValueError(f"{name} needs an eval_set or validation_fraction, got neither")
         settings = TrainingSettings(
-            epochs=self.epochs,
+            epochs=self._chosen("epochs"),
             optimizer=self.optimizer,
             learning_rate=rates[0],
             weight_decay=self.weight_decay,
@@ -207,7 +211,7 @@ class NeuralEstimator(SavedModel):
             make_task,
             settings,
             rates=rates,
-            members=check_positive("ensemble", self.ensemble),
+            members=check_positive("ensemble", self._chosen("ensemble")),
             folder=None if checkpoint is None else Path(checkpoint),
             checkpoint_every=checkpoint_every,
             fingerprint=identity,
@@ -297,7 +301,7 @@ class NeuralEstimator(SavedModel):
             if about["features"] != self.n_features_in_:
                 raise ValueError(f"features must be {self.n_features_in_}, got {about['features']!r}")
             # Every layer has tensors, so there are at most as many layers: refuse sizes that would only cost memory.
-            layers = len(self.hidden_sizes) + getattr(self, "attention_layers", 0)
+            layers = len(self._chosen("hidden_sizes")) + getattr(self, "attention_layers", 0)
             if not 1 <= field(state, "members", int) <= len(tensors) or layers > len(tensors):
                 raise ValueError(f"{state['members']} networks of {layers} layers from {len(tensors)} tensors")
             parts = (*self.other_parts, *map(str, range(state["members"])))

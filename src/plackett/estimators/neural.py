@@ -290,7 +290,7 @@ class NeuralRanker(NeuralEstimator, ClickRanker):
             return partial(
                 RankingNetwork,
                 width,
-                self.hidden_sizes,
+                self._chosen("hidden_sizes"),
                 activation=self.activation,
                 dropout=self.dropout,
                 layer_norm=self.layer_norm,
