@@ -398,13 +398,13 @@ def path_by_hand(X: Any, Y: Any, row_weights: Any, propensity: float, weight: fl
     design = np.column_stack([rows, np.full(len(rows), unit)])
     w = row_weights / row_weights.mean()
     gram = design.T @ (w[:, None] * design)
-    inverse = np.linalg.inv(gram + 0.5 * unit**2 * np.eye(len(gram)))
+    inverse = np.linalg.inv(gram + 0.25 * unit**2 * np.eye(len(gram)))
     if weight is None:
         weight = min(12.0, 300.0 * (np.trace(inverse @ gram) / len(rows)) ** 2)
     inverse_propensities = inverse_propensity(Y)
     targets = (Y.toarray() > 0) * inverse_propensities**propensity
     scores = design @ inverse @ design.T @ (w[:, None] * targets)
-    return weight * (scores + (0.2 * np.log(inverse_propensities) if propensity == 0 else 0.0))
+    return weight * (scores + (0.25 * np.log(inverse_propensities) if propensity == 0 else 0.0))
 
 
 @pytest.mark.parametrize(("propensity", "weight"), [(0.0, 2.0), (0.7, 2.0), (0.0, None)])

@@ -27,7 +27,6 @@ from plackett.arguments import (
 from plackett.data.containers import Ballots, MultilabelData, RankingData, without_zeros
 from plackett.data.listed_rows import as_rows
 from plackett.data.tags import check_names, checked_tags, is_tags, learn_names, tag_matrix
-from plackett.errors import DataError
 from plackett.estimators import parameter_checks
 from plackett.estimators.network_estimator import NeuralEstimator, import_torch
 from plackett.estimators.persistence import check_folder, field
@@ -79,8 +78,7 @@ class ExtremeClassifier(NeuralEstimator):
         skip: a linear path from the features to all labels beside the networks, fitted in closed form by ridge
             regression (`plackett.neural.linear_path`) and added to their mean score. "linear" weighs it by the shape of
             the data, a number is its weight, None leaves it out. "auto": "linear" for the objectives partition and
-            lower_bound, up to 10,000 features, rows scaled to one norm, labels without grades, a hidden layer and no
-            label shards.
+            lower_bound, up to 10,000 features, rows scaled to one norm, labels without grades and a hidden layer.
         ensemble: number of networks to train; scores are their mean.
         eval_metric: metrics such as "p@1", "ndcg@5", "psp@3", or "tau-x" and other ranking metrics.
         learning_rate, early_stopping_rounds, random_state: as in NeuralRanker.
@@ -328,7 +326,6 @@ class ExtremeClassifier(NeuralEstimator):
             "at least 3 rows": X.shape[0] < 3,
             "labels without grades": has_grades,
             "a hidden layer, got hidden_sizes=()": self._is_linear,
-            "label_shards=1": self.label_shards > 1,
             f"at most {LARGEST_WIDTH:,} features and {LARGEST_SIZE:,} weights, features x labels": not path_fits(
                 X.shape[1], labels.shape[1]
             ),
@@ -344,7 +341,8 @@ class ExtremeClassifier(NeuralEstimator):
         from plackett.neural.linear_path import fit_linear_path
 
         weight = None if isinstance(self.skip, str) else float(self.skip)
-        return fit_linear_path(X, labels, weights, inverse, float(self.propensity), weight).to(device)
+        path = fit_linear_path(X, labels, weights, inverse, float(self.propensity), weight, self._shard())
+        return path.to(device)
 
     def fit(
         self,
@@ -643,7 +641,8 @@ class ExtremeClassifier(NeuralEstimator):
         if not self._is_sharded:
             return {}
         held = ("output.weight", "output.bias")
-        return {name: self._shard() for name in names if name.partition(".")[2] in held}
+        is_held = {name: name.partition(".")[2] in held or name.startswith("path.") for name in names}
+        return {name: self._shard() for name, holds in is_held.items() if holds}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **parameters: Any) -> Self:
@@ -659,9 +658,6 @@ class ExtremeClassifier(NeuralEstimator):
 
         self._processes = current_processes(self.label_shards)
         about = field(state, "about", dict)
-        if about.get("path") and self._is_sharded:
-            remedy = "Load it without label_shards, or train with skip=None"
-            raise DataError("a model with a linear path has no shards", file=str(folder), remedy=remedy)
         self.n_labels_ = check_positive("labels", about["labels"])
         self.recipe_ = field(about, "recipe", dict) if "recipe" in about else {}  # older models have none
         names = about.get("names")  # nor names
@@ -685,7 +681,8 @@ class ExtremeClassifier(NeuralEstimator):
         tensors = add_prefix("scaling", self.scaling_.state_dict())
         if self.linear_path_ is not None:
             about["path"] = True
-            tensors |= add_prefix("path", self.linear_path_.state_dict())
+            weights = self.linear_path_.state_dict()  # on disk labels are rows, so that a shard is a range of them
+            tensors |= add_prefix("path", {**weights, "weight": weights["weight"].T.contiguous()})
         return tensors, about
 
     def _set_other_state(self, tensors: dict[str, Any], about: dict[str, Any]) -> None:
@@ -697,11 +694,12 @@ class ExtremeClassifier(NeuralEstimator):
 
         with torch.device("meta"):
             scaling: Any = self._make_scaling(about["scaling"], about["features"])
-            path = LinearPath(about["features"], about["labels"]) if about.get("path") else None
+            path = LinearPath(about["features"], self._shard().width) if about.get("path") else None
         self.scaling_ = scaling.restore(strip_prefix("scaling", tensors))
         self.linear_path_ = path
         if path is not None:
-            set_weights(path, strip_prefix("path", tensors))
+            weights = strip_prefix("path", tensors)
+            set_weights(path, {**weights, "weight": weights["weight"].T.contiguous()})
             check_weights(path)
             self.linear_path_ = path.to(self._device())
 

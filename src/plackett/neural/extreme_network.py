@@ -175,11 +175,14 @@ class ExtremeNetwork(nn.Module):
 
     def scores_of(self, hidden: Tensor) -> Tensor:
         """As `scores`, from the output of the layers before the last."""
-        scores: Tensor = hidden if self.output is None else self.output(hidden)
-        shard = self.shard
-        if shard.count == 1:
-            return scores
-        widest = -(-shard.columns // shard.count)
-        padded = torch.nn.functional.pad(scores, (0, widest - shard.width))
-        parts = shard.gather(padded)
-        return torch.cat([part[:, : replace(shard, number=i).width] for i, part in enumerate(parts)], 1)
+        return gather_scores(hidden if self.output is None else self.output(hidden), self.shard)
+
+
+def gather_scores(scores: Tensor, shard: Shard) -> Tensor:
+    """The scores of all labels, from those of the labels that each process holds."""
+    if shard.count == 1:
+        return scores
+    widest = -(-shard.columns // shard.count)
+    padded = torch.nn.functional.pad(scores, (0, widest - shard.width))
+    parts = shard.gather(padded)
+    return torch.cat([part[:, : replace(shard, number=i).width] for i, part in enumerate(parts)], 1)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from plackett.neural.extreme_data import ROWS_AT_ONCE, row_slices, rows_on_device
-from plackett.neural.extreme_network import ExtremeNetwork, Rows
+from plackett.neural.extreme_network import ExtremeNetwork, Rows, gather_scores
 from plackett.neural.linear_path import LinearPath
 from plackett.neural.top_labels import Layer, top_columns
 
@@ -38,7 +38,9 @@ def predict_scores(
     parts = [np.zeros((0, networks[0].shard.columns), np.float32)]
     for block in _input_blocks(networks, X, path):
         scores = torch.stack([network.scores(block) for network in networks]).mean(0)
-        parts.append((scores if path is None else scores + path(block)).float().cpu().numpy())
+        if path is not None:
+            scores += gather_scores(path(block), networks[0].shard)
+        parts.append(scores.float().cpu().numpy())
     return np.concatenate(parts)
 
 

@@ -22,7 +22,7 @@ from plackett.neural.extreme_data import (
     row_slices,
     without_grades,
 )
-from plackett.neural.extreme_network import ExtremeNetwork
+from plackett.neural.extreme_network import ExtremeNetwork, gather_scores
 from plackett.neural.linear_path import LinearPath
 from plackett.neural.top_labels import top_columns
 
@@ -168,7 +168,9 @@ def evaluate_metrics(
             best.append(found.cpu().numpy())
         if rankings:
             scores, labels = network.scores_of(hidden), rows.labels(block).table()
-            table = (scores if extra is None else scores + extra).float().cpu().numpy()
+            if extra is not None:
+                scores = scores + gather_scores(extra, network.shard)
+            table = scores.float().cpu().numpy()
             for name, metric in rankings.items():
                 values[name].append(metric.of_rows(table, labels))
     return {
