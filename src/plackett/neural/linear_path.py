@@ -5,7 +5,7 @@ Least squares of the labels, 1 for those a row has and 0 for the others, on scal
     W = (X'X + c I)^-1 X'Y,    c = 0.25 x mean squared norm of a row
 
 All labels share the matrix, so one factorisation solves them all. The penalty holds rare labels back, whose few rows
-cannot outweigh it. To balance this, 0.25 x log inverse propensity (Jain et al. 2016) is added to the score of each label.
+cannot outweigh it. To balance this, each label's score has 0.25 x log inverse propensity (Jain et al. 2016) added.
 
 The path is added to the mean score of the networks with a weight. Ridge regression is good where rows have many
 features for their number, so that a linear function comes close to all that can be learned, and poor where they have
