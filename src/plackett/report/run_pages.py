@@ -143,7 +143,7 @@ def _comparison_block(comparisons: Mapping[str, PairedComparisons]) -> Table:
         for metric, pairs in comparisons.items()
         for pair in pairs
     ]
-    return Table(columns, rows, caption=f"p-values with {found.correction} correction")
+    return Table(columns, rows, caption=f"p-values with {found.correction.title()} correction")
 
 
 def aggregation_page(
