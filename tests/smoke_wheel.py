@@ -29,12 +29,13 @@ data = make_tiered_lists(20, random_state=0)
 """
 PROGRAMS = {
     "neural": """
-from plackett import ExtremeClassifier, NeuralRanker, load_model
+from plackett import ExtremeClassifier, NeuralRanker
 from plackett.data import make_multilabel
+from plackett.estimators import load_model
 model = NeuralRanker(epochs=1, progress=False).fit(data)
 model.save("network")
 assert np.array_equal(load_model("network").predict(data.X), model.predict(data.X))
-labels = make_multilabel(50, 20, 10, random_state=0)
+labels = make_multilabel(50, 20, 10, labels_per_row=2, features_per_row=5, random_state=0)
 assert ExtremeClassifier(epochs=1, progress=False).fit(labels).predict_top(labels.X, 3)[0].shape == (50, 3)
 """,
     "boosted": """
@@ -46,7 +47,7 @@ import dask.array as da
 from distributed import Client, LocalCluster
 from plackett import BoostedRanker
 arrays = [da.from_array(array, chunks=(40, *array.shape[1:])) for array in (data.X, data.y, data.qid)]
-settings = {"n_estimators": 3, "min_child_samples": 5, "n_jobs": 1, "random_state": 0, "progress": False}
+settings = {"n_estimators": 3, "num_leaves": 4, "n_jobs": 1, "random_state": 0, "progress": False}
 with LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster:
     with Client(cluster):
         model = BoostedRanker(**settings).fit(arrays[0], arrays[1], qid=arrays[2])
