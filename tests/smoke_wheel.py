@@ -35,7 +35,7 @@ from plackett.estimators import load_model
 model = NeuralRanker(epochs=1, progress=False).fit(data)
 model.save("network")
 assert np.array_equal(load_model("network").predict(data.X), model.predict(data.X))
-labels = make_multilabel(50, 20, 10, labels_per_row=2, features_per_row=5, random_state=0)
+labels = make_multilabel(50, 60, 30, labels_per_row=2, features_per_row=5, random_state=0)
 assert ExtremeClassifier(epochs=1, progress=False).fit(labels).predict_top(labels.X, 3)[0].shape == (50, 3)
 """,
     "boosted": """
