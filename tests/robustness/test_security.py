@@ -979,6 +979,8 @@ def _result_file(folder: Path, **changes: Any) -> Path:
         ({"cells": {}}, "cells must be list, got dict"),
         ({"cells": [[{"data": "mq2008"}, {}]]}, "not results of plrank-table-2"),
         ({"cells": [[{}, {}]]}, "not results of plrank-table-2"),
+        ({"versions": {"plackett": "<script>"}}, "cells must hold plain text without markup, got '<script>'"),
+        ({"versions": None}, "versions must be dict"),
         ({"command": "x\n<script>"}, "the command must be printable"),
         ({"command": None}, "command must be str"),
         ({"data": {"<script>": True}}, "data does not match experiment plrank-table-2"),

@@ -19,6 +19,8 @@ from plackett.report.page import Column, Table, cell_text
 _MOST_ROWS = 40
 """Longer tables appear only on the HTML pages of their experiments."""
 
+_SHOWN_VERSIONS = ("plackett", "python", "numpy", "numba", "torch", "lightgbm")
+
 _INTRODUCTION = """# Reproducing the papers
 
 `plackett reproduce --document {folder}` generates this page from the results in that folder, which
@@ -83,6 +85,8 @@ def _section(experiment: Experiment, about: dict[str, Any], findings: Findings, 
         there = ", ".join(name for name, found in about["data"].items() if found)
         absent = ", ".join(name for name, found in about["data"].items() if not found)
         parts.append(f"Data: {there or 'generated'}." + (f" Not available: {absent}." if absent else ""))
+    known = ", ".join(f"{name} {about['versions'][name]}" for name in _SHOWN_VERSIONS if name in about["versions"])
+    parts.append(f"Computed with {known}.")
     if picture:
         parts.append(f"![{experiment.title}]({picture})")
     if findings.claims:

@@ -21,7 +21,15 @@ from plackett.report.page import Page, Section, Table, draw_picture, render_page
 from plackett.report.versions import versions
 
 _ENVIRONMENT = ("platform", "processor", "threads")  # these describe the machine, not the result
-_KINDS = {"experiment": str, "scale": str, "command": str, "configuration": dict, "data": dict, "cells": list}
+_KINDS = {
+    "experiment": str,
+    "scale": str,
+    "command": str,
+    "configuration": dict,
+    "data": dict,
+    "versions": dict,
+    "cells": list,
+}
 _MARKUP = frozenset("<>[]|&`\\")
 
 
@@ -76,9 +84,9 @@ def _check(about: Any) -> None:
     for pair in about["cells"]:
         if not (isinstance(pair, list) and [type(part) for part in pair] == [dict, dict]):
             raise ValueError("cells must be pairs of a cell and its result")
-    for text in _texts(about["cells"]):
+    for text in _texts([about["versions"], about["cells"]]):
         if not text.isprintable() or _MARKUP.intersection(text):
-            raise ValueError(f"cells must hold plain text without markup, got {text[:40]!r}")
+            raise ValueError(f"versions and cells must hold plain text without markup, got {text[:40]!r}")
 
 
 def _texts(value: Any) -> Iterator[str]:
