@@ -366,15 +366,18 @@ def test_completed_ballots_that_are_too_large_are_refused() -> None:
 def test_uninformative_ties_are_counted() -> None:
     votes = [["a", "b"], ["b", "a"], [["a", "b"]], [["a", "b", "c"]], ["a"], ["a", ["b", "c"]], ["c", "b"], ["c", "a"]]
     with pytest.warns(UserWarning, match=r"3 of 8\.5 ballots \(35\.3%\) are ties of two items, or of all") as caught:
-        RankAggregator().fit(votes, sample_weight=[1, 1, 2, 1, 5, 1, 1.5, 1])
+        RankAggregator(ties="unknown").fit(votes, sample_weight=[1, 1, 2, 1, 5, 1, 1.5, 1])
     assert len(caught) == 1
     RankAggregator(unranked="last").fit([v for v in votes if v != [["a", "b", "c"]]])  # there all ties are informative
 
 
-def test_ties_of_comparisons_must_be_given_a_meaning() -> None:
-    votes = [["a", "b"], ["b", "a"], [["a", "b"]]]
-    with pytest.raises(ValueError, match=r"2 of 4 comparisons \(50\.0%\) ended level.*Choose one:") as error:
-        RankAggregator().fit(votes, sample_weight=[1, 1, 2])
+@pytest.mark.parametrize("others", [[], [["a", "b", "c"], ["c", "b", "a"]], [[["a", "b", "c"]], ["c", "a", "b"]]])
+def test_level_pairs_must_be_given_a_meaning(others: list[Any]) -> None:
+    """Also among longer ballots, which do not ask by their own ties."""
+    votes = [["a", "b"], ["b", "a"], [["a", "b"]], *others]
+    total = 4 + len(others)
+    with pytest.raises(ValueError, match=rf"2 of {total} ballots \(.*\) are pairs that ended level") as error:
+        RankAggregator().fit(votes, sample_weight=[1, 1, 2, *(1 for _ in others)])
     assert [line.split('"')[1] for line in str(error.value).splitlines()[1:]] == list(TIE_MODELS)
 
 

@@ -130,7 +130,7 @@ def test_uninformative_ties_give_a_warning(plackett: Any, tmp_path: Path) -> Non
     path.write_text("# NUMBER ALTERNATIVES: 2\n3: 1,2\n2: 2,1\n5: {1,2}\n")
     code, _, error = plackett("aggregate", path)
     assert code == 1
-    assert "5 of 10 comparisons (50.0%) ended level" in error
+    assert "5 of 10 ballots (50.0%) are pairs that ended level" in error
     code, _, error = plackett("aggregate", path, "--ties", "unknown")
     assert code == 0
     assert "Warning: 5 of 10 ballots (50.0%) are ties of two items, or of all that they rank" in error

@@ -580,7 +580,7 @@ def test_items_without_a_finite_worth_match_one_machine(rng: np.random.Generator
         ties = db.from_sequence([["a", "b"], ["b", "a"], [["a", "b"]]], npartitions=3)
         with pytest.warns(UserWarning, match=r"1 of 3 ballots \(33\.3%\) are ties of two items"):
             RankAggregator(ties="unknown").fit(ties)
-        with pytest.raises(ValueError, match=r"1 of 3 comparisons \(33\.3%\) ended level"):
+        with pytest.raises(ValueError, match=r"1 of 3 ballots \(33\.3%\) are pairs that ended level"):
             RankAggregator().fit(ties)
         with pytest.raises(ValueError, match="ballots on Dask take neither ties other than 'unknown'"):
             RankAggregator(ties="davidson").fit(ties)

@@ -217,12 +217,15 @@ def _add_shares(matrix, row, items, base, shares, first, last, factor):
 
 @kernel
 def ballot_derivatives(
-    first, last, worths, scores, items, starts, ballot_tiers, weights, depth, level, value, gradient, matrix
-):
+    first, last, worths, scores, rows, items, starts, ballot_tiers, weights, scales, depth, level, value, gradient,
+    matrix, scale_slopes,
+):  # fmt: skip
     """Add the ballots first..last, times their weights, to value[0], `gradient` and `matrix`.
 
-    The matrix receives each pair of items once, in either of its two places, and nothing on the diagonal. `scores` are
-    at most 600 apart. Returns 0.
+    Entry i has the utility scores[rows[i]], and worths[rows[i]], its exponential: rows are the items, or with `scales`,
+    a factor of each ballot, the entries, whose utilities have this factor. `scale_slopes` then receives the derivative
+    by each factor, times the factor; both may be None. The matrix receives each pair of items once, in either of its
+    two places, and nothing on the diagonal. `scores` are at most 600 apart. Returns 0.
     """
     longest = longest_tiered_list(starts, ballot_tiers, first, last)
     most_tiers = longest_list(ballot_tiers, first, last)
@@ -237,10 +240,11 @@ def ballot_derivatives(
     for b in range(first, last):
         begin, end = ballot_tiers[b], ballot_tiers[b + 1]
         base, size = starts[begin], starts[end] - starts[begin]
-        ballot = items[base : base + size]
-        weight = weights[b]
+        ballot, own_rows = items[base : base + size], rows[base : base + size]
+        scale = 1.0 if scales is None else scales[b]
+        weight = weights[b] * scale * scale  # of second derivatives
         for i in range(size):
-            e[i] = worths[ballot[i]]
+            e[i] = worths[own_rows[i]]
         bottom = starts[end - 1] - base
         rest = 0.0
         for i in range(bottom, size):
@@ -287,7 +291,7 @@ def ballot_derivatives(
             else:
                 log_rest = math.log(rest)
                 for i in range(n):
-                    log_odds[i] = scores[ballot[left + i]] - log_rest
+                    log_odds[i] = scores[own_rows[left + i]] - log_rest
                 log_p += _large_tier(
                     log_odds, n, depth, level, room, slope[left:], row_sum[left:], weight, ballot[left:], matrix
                 )
@@ -300,18 +304,23 @@ def ballot_derivatives(
                 second[m - begin] += slope[i] + row_sum[i]
             kept[m - begin] = keep
             rest = total
-        value[0] += weight * (log_p + math.log(product))
+        value[0] += weights[b] * (log_p + math.log(product))
         if level < GRADIENT:
             continue
 
         # Down the ballot: what an item inherits from the tiers above, scaled by all that is left at its tier.
         carried, carried_second = 0.0, 0.0
+        if scale_slopes is not None:
+            scale_slopes[b] = 0.0
         for m in range(end - begin):
             left, right = starts[begin + m] - base, starts[begin + m + 1] - base
             is_bottom = m == end - begin - 1
             for i in range(left, right):
                 own = 0.0 if is_bottom else slope[i]
-                gradient[ballot[i]] += weight * (own - share[i] * carried)
+                pulled = weights[b] * (own - share[i] * carried)
+                gradient[ballot[i]] += scale * pulled
+                if scale_slopes is not None:
+                    scale_slopes[b] += pulled * scores[own_rows[i]]
             if is_bottom:
                 break
             keep = kept[m]

@@ -10,47 +10,38 @@ import numpy as np
 
 from plackett.aggregation.ballot_kernels import GRADIENT, INFORMATION, VALUE, ballot_derivatives
 from plackett.aggregation.ballots import Rankings
-from plackett.aggregation.problem import Derivatives, WorthLikelihood
+from plackett.aggregation.problem import LARGEST_SPREAD, Derivatives, WorthLikelihood, summed
 from plackett.likelihood.core import depth_of
 from plackett.lists import IntArray
 from plackett.objective import Floats, Objective
-from plackett.threads import run_over_ranges
 
 _TOL = 1e-12  # relative error of the probability of a tier that needs quadrature
-_MOST_BYTES = 2**28  # for copies of the matrix, one for each piece of work that may run in parallel
 
 
-def log_likelihood_derivatives(rankings: Rankings, scores: Floats, order: int, cost: IntArray) -> Derivatives:
-    """Derivatives up to `order`: VALUE, GRADIENT or INFORMATION; `cost` says how to divide the work."""
+def log_likelihood_derivatives(
+    rankings: Rankings, scores: Floats, order: int, cost: IntArray, slopes: Floats | None = None
+) -> Derivatives:
+    """Derivatives up to `order`: VALUE, GRADIENT or INFORMATION; `cost` says how to divide the work.
+
+    `slopes`, if given, receives the derivative by the logarithm of each ballot's scale.
+    """
     n = rankings.count
-    top = scores.max()
-    worths = np.exp(scores - top)
-    relative = scores - top
-    side = n if order >= INFORMATION else 0
-    parts: dict[int, tuple[Floats, Floats, Floats]] = {}
+    utilities, rows = rankings.table(scores)
+    worths = np.exp(utilities)
 
-    def call(first: int, last: int) -> int:
-        part = np.zeros(1), np.zeros(n), np.zeros((side, side))
-        parts[first] = part
+    def call(first: int, last: int, value: Floats, gradient: Floats, matrix: Floats) -> int:
         return int(
             ballot_derivatives(
-                first, last, worths, relative, rankings.items, rankings.starts, rankings.ballot_tiers,
-                rankings.weights, depth_of(_TOL), order, *part,
+                first, last, worths, utilities, rows, rankings.items, rankings.starts, rankings.ballot_tiers,
+                rankings.weights, rankings.scales, depth_of(_TOL), order, value, gradient, matrix, slopes,
             )
         )  # fmt: skip
 
-    if 8 * side * side > _MOST_BYTES // 8 or len(rankings) == 0:
-        call(0, len(rankings))
-    else:
-        run_over_ranges(call, cost)
-    value, gradient, half = parts.pop(min(parts))
-    for first in sorted(parts):  # in the same order in every run
-        for total, part in zip((value, gradient, half), parts[first], strict=True):
-            total += part
-    if side:
+    value, gradient, half = summed(call, cost, n, order)
+    if order >= INFORMATION:
         half += half.T
         half[np.diag_indices(n)] = -half.sum(axis=1)
-    return Derivatives(float(value[0]), gradient, half)
+    return Derivatives(value, gradient, half)
 
 
 @dataclass
@@ -121,6 +112,22 @@ class BallotLikelihood(Objective, WorthLikelihood):
 
     def null_value(self) -> float:
         return self.evaluate(np.zeros(self.items), VALUE).value
+
+    def allows(self, parameters: Floats) -> bool:
+        return bool(np.ptp(parameters) * self.rankings.largest_scale <= LARGEST_SPREAD)
+
+    def scaled(self, scales: Floats) -> BallotLikelihood:
+        return BallotLikelihood(replace(self.rankings, scales=scales))
+
+    def scale_slopes(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        slopes = np.zeros(len(self.rankings))
+        value, gradient, _ = log_likelihood_derivatives(
+            self.rankings, parameters, GRADIENT, self._costs[GRADIENT], slopes
+        )
+        return value, gradient, slopes
+
+    def select(self, rows: IntArray) -> BallotLikelihood:
+        return BallotLikelihood(self.rankings.select(rows, self.rankings.weights[rows]))
 
     def reweighted(self, weights: Floats) -> BallotLikelihood:
         """The same rankings with other weights."""

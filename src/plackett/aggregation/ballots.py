@@ -175,7 +175,9 @@ class Rankings:
     count         the number of all items, ranked or not
     tied_weight   how often ballots were cast that tie all their items, two or more; they hold no information and are
                   left out
-    longest       the number of items on the longest ballot, those left out included
+    tied_pairs    the same, of ballots of two items
+    places        for each ballot that these were made from, the number here of the one it is part of, or -1
+    scales        a factor of the utilities of each ballot, or None
     """
 
     items: npt.NDArray[np.int32]
@@ -184,7 +186,9 @@ class Rankings:
     weights: Floats
     count: int
     tied_weight: float = 0.0
-    longest: int = 0
+    tied_pairs: float = 0.0
+    places: IntArray | None = None
+    scales: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -192,6 +196,10 @@ class Rankings:
     @property
     def offsets(self) -> IntArray:
         return self.starts[self.ballot_tiers]
+
+    @property
+    def largest_scale(self) -> float:
+        return 1.0 if self.scales is None else float(self.scales.max(initial=1.0))
 
     def costs(self) -> tuple[IntArray, IntArray]:
         """Nanoseconds of a gradient and of an information matrix, as running totals over ballots."""
@@ -219,15 +227,26 @@ class Rankings:
             weights,
             self.count,
             self.tied_weight,
-            self.longest,
+            self.tied_pairs,
+            scales=None if self.scales is None else self.scales[ballots],
         )
 
+    def table(self, scores: Floats) -> tuple[Floats, npt.NDArray[np.int32]]:
+        """Utilities, relative to the largest score, and where in them each entry of `items` finds its own."""
+        relative = scores - scores.max()
+        if self.scales is None:
+            return relative, self.items
+        utilities = np.repeat(self.scales, np.diff(self.offsets)) * relative[self.items]
+        return utilities, np.arange(len(self.items), dtype=np.int32)
 
-def make_rankings(ballots: Ballots, *, keep_ties: bool = False, merge: bool = True) -> Rankings:
+
+def make_rankings(
+    ballots: Ballots, *, keep_ties: bool = False, merge: bool = True, scales: Floats | None = None
+) -> Rankings:
     """Checked ballots in the form of the kernels, without ballots of weight 0 or with a single tier.
 
     `keep_ties` keeps ballots that tie all their items, for models in which that says something. Without `merge`, all
-    ballots stay, in their order.
+    ballots stay, in their order. With `scales`, one for each ballot, equal ballots are not merged.
     """
     cast = check_ballot_weights(ballots.weights, len(ballots))
     offsets = np.asarray(ballots.offsets, np.int64)
@@ -250,7 +269,8 @@ def make_rankings(ballots: Ballots, *, keep_ties: bool = False, merge: bool = Tr
         cast,
         len(ballots.names),
         tied_weight=float(cast[is_level & (sizes > 1)].sum()),
-        longest=int(sizes.max(initial=0)),
+        tied_pairs=float(cast[is_level & (sizes == 2)].sum()),
+        scales=scales,
     )
     return _merge(rankings, ballots, keep_ties) if merge else rankings
 
@@ -283,7 +303,7 @@ def ballots_hash(rankings: Rankings, names: Sequence[Any]) -> str:
 
 
 def _merge(rankings: Rankings, ballots: Ballots, keep_ties: bool) -> Rankings:
-    """Merge equal ballots and add their weights; ballots without information are left out."""
+    """Merge equal ballots, unless they have scales, and add their weights; those without information are left out."""
     hashes, doubled = _hashes(rankings)
     if doubled >= 0:
         ballot = int(np.searchsorted(rankings.offsets, doubled, side="right")) - 1
@@ -291,26 +311,26 @@ def _merge(rankings: Rankings, ballots: Ballots, keep_ties: bool) -> Rankings:
         raise ValueError(f"a ballot must name an item once, got {name!r} twice on ballot {ballot}")
     compares = np.diff(rankings.offsets if keep_ties else rankings.ballot_tiers) > 1
     useful = np.flatnonzero(compares & (rankings.weights > 0.0))
-    _, found, group = np.unique(hashes[0, useful], return_index=True, return_inverse=True)
-    if (
-        hashes[1, useful] != hashes[1, useful[found[group]]]
-    ).any():  # by one chance in 10^7 even with a million ballots
-        found, group = np.arange(len(useful)), np.arange(len(useful))
-    if len(found) == len(rankings):
-        return rankings
-    order = np.argsort(found)  # by first appearance
-    weights = np.bincount(group, rankings.weights[useful], minlength=len(found)).astype(np.float64)
-    return rankings.select(useful[found[order]], weights[order])
+    first, group = np.arange(len(useful)), np.arange(len(useful))
+    if rankings.scales is None:
+        first, group = _equal(hashes[:, useful])
+    places = np.full(len(rankings), -1)
+    places[useful] = group
+    if len(first) == len(rankings):
+        return replace(rankings, places=places)
+    weights = np.bincount(group, rankings.weights[useful], minlength=len(first)).astype(np.float64)
+    return replace(rankings.select(useful[first], weights), places=places)
 
 
-def patterns(rankings: Rankings) -> Rankings:
-    """The same tiers with items numbered by their place, so that ballots with tiers of the same sizes are equal."""
-    sizes = np.diff(rankings.offsets)
-    places = np.arange(len(rankings.items)) - np.repeat(rankings.offsets[:-1], sizes)
-    moved = replace(rankings, items=places.astype(np.int32), count=int(sizes.max(initial=1)))
-    hashes, _ = _hashes(moved)
+def _equal(hashes: npt.NDArray[np.uint64]) -> tuple[IntArray, IntArray]:
+    """The first of each set of equal ballots, by appearance, and the number of the set of each ballot."""
     _, found, group = np.unique(hashes[0], return_index=True, return_inverse=True)
-    return moved.select(found, np.bincount(group.reshape(-1), rankings.weights).astype(np.float64))
+    if (hashes[1] != hashes[1, found[group]]).any():  # by one chance in 10^7 even with a million ballots
+        found = group = np.arange(hashes.shape[1])
+    order = np.argsort(found)
+    numbers = np.empty_like(order)
+    numbers[order] = np.arange(len(order))
+    return found[order], numbers[group]
 
 
 def with_ghost(rankings: Rankings, weight: float) -> Rankings:
@@ -325,4 +345,5 @@ def with_ghost(rankings: Rankings, weight: float) -> Rankings:
         np.concatenate([rankings.ballot_tiers, rankings.ballot_tiers[-1] + 2 * np.arange(1, 2 * n + 1)]),
         np.concatenate([rankings.weights, np.full(2 * n, weight)]),
         n + 1,
+        scales=None if rankings.scales is None else np.concatenate([rankings.scales, np.ones(2 * n)]),
     )

@@ -11,7 +11,8 @@ import numpy as np
 
 from plackett.aggregation.ballot_kernels import GRADIENT
 from plackett.aggregation.pair_kernels import DAVIDSON, RAO_KUPPER, pair_terms
-from plackett.compilation import inner, kernel
+from plackett.compilation import inner, inner_sum, kernel
+from plackett.likelihood.elementary import fast_exp
 from plackett.likelihood.kernel_parts import dot
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -72,54 +73,83 @@ def gamma_number(shape, state):
 
 @inner
 def _draw(counts, shapes, factors, sources, clusters, source_counts, state, drawn):
-    """Random counts: of each outcome by itself, or all of a cluster with one weight."""
-    drawn[:] = counts
+    """Random counts, (3, rows): of each outcome by itself, or all of a cluster with one weight."""
+    own = shapes.shape[0]
+    for r in range(counts.shape[0]):
+        for k in range(3):
+            drawn[k, r] = counts[r, k] if clusters == 0 or r >= own else 0.0
     if clusters == 0:
-        for r in range(shapes.shape[0]):
+        for r in range(own):
             for k in range(3):
                 if shapes[r, k] > 0.0:
-                    drawn[r, k] = max(factors[r, k] * gamma_number(shapes[r, k], state), 1e-9 * counts[r, k])
+                    drawn[k, r] = max(factors[r, k] * gamma_number(shapes[r, k], state), 1e-9 * counts[r, k])
         return
-    drawn[: shapes.shape[0]] = 0.0
     weights = np.empty(clusters)
     for c in range(clusters):
         weights[c] = max(-math.log(_next(state)), 1e-9)
     for s in range(sources.shape[0]):
         row, weight = sources[s, 0], weights[sources[s, 1]]
         for k in range(3):
-            drawn[row, k] += weight * source_counts[s, k]
+            drawn[k, row] += weight * source_counts[s, k]
 
 
-@inner
-def _slopes(kind, eta, tau, delta, wins, ties, losses):
-    """The derivatives by eta and tau of one row, as in `pair_terms`."""
-    if kind == DAVIDSON:
-        root = math.exp(-0.5 * abs(eta))
-        weight = (wins + ties + losses) / (1.0 + root * (root + delta))
+@inner_sum
+def _davidson_slopes(eta, delta, wins, ties, losses, slopes):
+    """The derivatives of all rows by eta, as in `pair_terms`, with vectorised exponentials; returns that by tau."""
+    level = 0.0
+    for r in range(eta.size):
+        root = fast_exp(-0.5 * abs(eta[r]))
+        weight = (wins[r] + ties[r] + losses[r]) / (1.0 + root * (root + delta))
         mean = weight * (1.0 - root * root)
-        slope = 0.5 * (wins - losses - (mean if eta >= 0.0 else -mean))
-        return slope, ties - weight * root * delta
-    _, slope, tie_slope, _, _, _ = pair_terms(kind, eta, tau, delta, wins, ties, losses, GRADIENT)
-    return slope, tie_slope
+        slopes[r] = 0.5 * (wins[r] - losses[r] - math.copysign(mean, eta[r]))
+        level += ties[r] - weight * root * delta
+    return level
+
+
+@inner_sum
+def _half_slopes(eta, wins, ties, losses, slopes):
+    """As `_davidson_slopes`, with ties as half wins."""
+    for r in range(eta.size):
+        small = fast_exp(-abs(eta[r]))
+        mean = (wins[r] + ties[r] + losses[r]) * (0.5 * (1.0 - small) / (1.0 + small))
+        slopes[r] = 0.5 * (wins[r] - losses[r]) - math.copysign(mean, eta[r])
+    return 0.0
 
 
 @inner
-def _gradient(kind, parameters, items, ties, left, right, counts, features, penalties, gradient):
+def _threshold_slopes(eta, tau, wins, ties, losses, slopes):
+    """As `_davidson_slopes`, for the model of Rao and Kupper."""
+    level = 0.0
+    for r in range(eta.size):
+        _, slopes[r], own, _, _, _ = pair_terms(RAO_KUPPER, eta[r], tau, 0.0, wins[r], ties[r], losses[r], GRADIENT)
+        level += own
+    return level
+
+
+@inner
+def _gradient(
+    kind, parameters, items, ties, left, right, drawn, features, scales, penalties, centres, eta, slopes, gradient
+):  # fmt: skip
     beta = parameters.size - items - ties
     tau = parameters[items] if ties else 0.0
-    delta = math.exp(tau) if ties else 0.0
     for k in range(gradient.size):
-        gradient[k] = -penalties[k] * parameters[k]
-    level = 0.0
+        gradient[k] = -penalties[k] * (parameters[k] - centres[k])
     for r in range(left.size):
-        i, j = left[r], right[r]
-        eta = parameters[i] - parameters[j]
+        eta[r] = parameters[left[r]] - parameters[right[r]]
         for k in range(beta):
-            eta += features[r, k] * parameters[items + ties + k]
-        slope, tie_slope = _slopes(kind, eta, tau, delta, counts[r, 0], counts[r, 1], counts[r, 2])
-        gradient[i] += slope
-        gradient[j] -= slope
-        level += tie_slope
+            eta[r] += features[r, k] * parameters[items + ties + k]
+        if scales.size:
+            eta[r] *= scales[r]
+    if kind == DAVIDSON:
+        level = _davidson_slopes(eta, math.exp(tau) if ties else 0.0, drawn[0], drawn[1], drawn[2], slopes)
+    elif kind == RAO_KUPPER:
+        level = _threshold_slopes(eta, tau, drawn[0], drawn[1], drawn[2], slopes)
+    else:
+        level = _half_slopes(eta, drawn[0], drawn[1], drawn[2], slopes)
+    for r in range(left.size):
+        slope = slopes[r] * scales[r] if scales.size else slopes[r]
+        gradient[left[r]] += slope
+        gradient[right[r]] -= slope
         for k in range(beta):
             gradient[items + ties + k] += slope * features[r, k]
     if ties:
@@ -155,8 +185,8 @@ def _length(kind, parameters, direction, items, ties):
 
 @kernel
 def bootstrap_pairs(
-    first, last, seed, kind, start, items, ties, left, right, counts, features, shapes, factors, sources, clusters,
-    source_counts, penalties, inverse, tolerance, most_steps, found,
+    first, last, seed, kind, start, items, ties, left, right, counts, features, scales, shapes, factors, sources,
+    clusters, source_counts, penalties, centres, inverse, tolerance, most_steps, found,
 ):  # fmt: skip
     """Parameters for random counts in the rows first..last of `found`; returns the number of rounds not converged.
 
@@ -165,7 +195,8 @@ def bootstrap_pairs(
     """
     failed, size = 0, start.size
     state = np.empty(1, np.uint64)
-    drawn, gradient, before, direction = np.empty_like(counts), np.empty(size), np.empty(size), np.empty(size)
+    gradient, before, direction = np.empty(size), np.empty(size), np.empty(size)
+    drawn, eta, slopes = np.empty((3, left.size)), np.empty(left.size), np.empty(left.size)
     moves, changes, rates = np.empty((most_steps, size)), np.empty((most_steps, size)), np.empty(most_steps)
     for b in range(first, last):
         state[0] = seed
@@ -177,7 +208,22 @@ def bootstrap_pairs(
         parameters[:] = start
         kept = 0
         converged = False
-        _gradient(kind, parameters, items, ties, left, right, drawn, features, penalties, gradient)
+        _gradient(
+            kind,
+            parameters,
+            items,
+            ties,
+            left,
+            right,
+            drawn,
+            features,
+            scales,
+            penalties,
+            centres,
+            eta,
+            slopes,
+            gradient,
+        )
         for _ in range(most_steps):
             _direction(gradient, inverse, moves, changes, rates, kept, direction)
             decrement = dot(gradient, direction)
@@ -188,7 +234,22 @@ def bootstrap_pairs(
                 converged = decrement >= 0.0
                 break
             before[:] = gradient
-            _gradient(kind, parameters, items, ties, left, right, drawn, features, penalties, gradient)
+            _gradient(
+                kind,
+                parameters,
+                items,
+                ties,
+                left,
+                right,
+                drawn,
+                features,
+                scales,
+                penalties,
+                centres,
+                eta,
+                slopes,
+                gradient,
+            )
             for k in range(size):
                 moves[kept, k] = length * direction[k]
                 changes[kept, k] = before[k] - gradient[k]

@@ -90,6 +90,26 @@ class Steps(NamedTuple):
     ranked: npt.NDArray[np.bool_]
 
 
+def _each_once(
+    source: npt.NDArray[np.int32], target: npt.NDArray[np.int32], n: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """The same steps, each once if there are many over few items, so that most come many times."""
+    if n * n > 4 * len(source):
+        return source, target
+    table = np.zeros(n * n, bool)
+    table[source.astype(np.int64) * n + target] = True
+    steps = np.flatnonzero(table)
+    return (steps // n).astype(np.int32), (steps % n).astype(np.int32)
+
+
+def step_graph(source: npt.NDArray[np.int32], target: npt.NDArray[np.int32], n: int) -> csr_array:
+    """The graph of steps between n items."""
+    source, target = _each_once(source, target, n)
+    graph = coo_array((np.ones(len(source), np.int8), (source, target)), (n, n)).tocsr()
+    graph.data[:] = 1
+    return graph
+
+
 def steps_of(rankings: Rankings) -> Steps:
     """The graph of steps down, from items to items of the tier below, in space linear in the ballots.
 
@@ -104,11 +124,7 @@ def steps_of(rankings: Rankings) -> Steps:
     single = (sizes[upper] == 1) & (sizes[upper + 1] == 1)
     heads = rankings.starts[upper[single]]
     sources, targets = [rankings.items[heads]], [rankings.items[heads + 1]]
-    if n * n <= 4 * len(heads):  # many ballots over few items: most steps come many times
-        table = np.zeros(n * n, bool)
-        table[sources[0].astype(np.int64) * n + targets[0]] = True
-        steps = np.flatnonzero(table)
-        sources, targets = [(steps // n).astype(np.int32)], [(steps % n).astype(np.int32)]
+    sources[0], targets[0] = _each_once(sources[0], targets[0], n)
     joined = upper[~single]
     nodes = (n + np.arange(len(joined))).astype(np.int32)
     for tier, ends, others in ((joined, sources, targets), (joined + 1, targets, sources)):

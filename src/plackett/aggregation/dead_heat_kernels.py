@@ -32,113 +32,171 @@ import numpy as np
 from plackett.aggregation.ballot_kernels import GRADIENT, INFORMATION
 from plackett.compilation import inner, kernel
 
-
-@inner
-def _monomial(k, p):
-    """The place of a_k^p in v."""
-    return 1 + (k - 1) * (k - 2) // 2 + p - 1
+# A product of totals becomes a logarithm before the next factor, within 1e-131 and 1e131 where scores are at most 300
+# apart, can make it leave the range of float64.
+_SMALLEST_PRODUCT, _LARGEST_PRODUCT = 1e-150, 1e150
 
 
 @inner
-def _add_item(state, roots, item, most):
-    """One more item in A: state[k, j] is e_j(k)."""
+def _polynomials(k):
+    """Where e_1(k) is; e_2(k) to e_k(k) follow."""
+    return k * (k - 1) // 2
+
+
+@inner
+def _monomials(k):
+    """Where a_k^1 is in v; a_k^2 to a_k^(k-1) follow."""
+    return 1 + (k - 1) * (k - 2) // 2
+
+
+@inner
+def _add_item(state, roots, row, most):
+    """One more item in A."""
     for k in range(1, most + 1):
-        a = roots[item, k - 1]
-        for j in range(k, 0, -1):
-            state[k, j] += a * state[k, j - 1]
+        a = roots[row, k - 1]
+        e = _polynomials(k)
+        for j in range(e + k - 1, e, -1):
+            state[j] += a * state[j - 1]
+        state[e] += a
 
 
 @inner
-def _share_coefficients(state, deltas, most, total, shares, own):
-    """The c of a stage, and own[k], the part of it that comes from sets of k items; shares[k] is their probability."""
-    size = own.shape[1]
+def _share_coefficients(state, deltas, most, total, shares, lasts, stage):
+    """The c of a stage; shares[k] is the probability of a set of k items, lasts[k] its part of the first of c."""
+    stage[0] = 0.0
     for k in range(1, most + 1):
-        for m in range(size):
-            own[k, m] = 0.0
-        factor = deltas[k - 1] / (k * total)
-        shares[k] = deltas[k - 1] * state[k, k] / total
-        sign = 1.0
+        e, v = _polynomials(k), _monomials(k)
+        factor = deltas[k - 1] / total
+        shares[k] = factor * state[e + k - 1]
+        factor /= k
         for p in range(1, k):
-            own[k, _monomial(k, p)] = sign * factor * state[k, k - p]
-            sign = -sign
-        own[k, 0] = sign * factor
+            stage[v + p - 1] = factor * state[e + k - p - 1]
+            factor = -factor
+        lasts[k] = factor
+        stage[0] += factor
 
 
 @inner
-def _add_pair_coefficients(state, deltas, most, total, carried):
-    """Add the B of a stage."""
+def _add_pair_coefficients(state, deltas, most, total, stage, carried):
+    """Add B - c c' of a stage to the lower half of `carried`."""
+    for m in range(stage.size):
+        for h in range(m + 1):
+            carried[m, h] -= stage[m] * stage[h]
     for k in range(2, most + 1):
+        e, v = _polynomials(k), _monomials(k)
         factor = deltas[k - 1] / (k * k * total)
         for p in range(1, k):
-            for q in range(1, k - p + 1):
-                sign = 1.0 if (p + q) % 2 == 0 else -1.0
-                carried[_monomial(k, p), _monomial(k, q)] += sign * factor * state[k, k - p - q]
+            for q in range(1, min(p, k - p) + 1):
+                term = factor if k == p + q else factor * state[e + k - p - q - 1]
+                carried[v + p - 1, v + q - 1] += term if (p + q) % 2 == 0 else -term
+
+
+@inner
+def _add_tie_coefficients(most, shares, lasts, stage, weight, crossed, matrix, ties):
+    """Add Cov[share, 1[|T| = k]] of a stage as a polynomial, and the information of the tie parameters."""
+    for k in range(2, most + 1):
+        v = _monomials(k)
+        for m in range(stage.size):
+            crossed[k, m] -= shares[k] * stage[m]
+        for m in range(v, v + k - 1):
+            crossed[k, m] += stage[m]
+        crossed[k, 0] += lasts[k]
+        matrix[ties + k - 2, ties + k - 2] += weight * shares[k]
+        for h in range(2, k + 1):
+            matrix[ties + k - 2, ties + h - 2] -= weight * shares[k] * shares[h]
+
+
+@inner
+def _add_products(matrix, item, items, base, factors, tables, joint, first, last):
+    """Add the product of `factors` and the columns first..last of `tables` to the row of an item."""
+    begin, end = np.uint64(first), np.uint64(last)  # unsigned, so that loops are vectorised
+    f0, f1 = factors[0], factors[1]
+    t0, t1 = tables[0], tables[1]
+    for j in range(begin, end):
+        joint[j] = f0 * t0[j] + f1 * t1[j]
+    for m in range(2, factors.size, 2):
+        f0, t0 = factors[m], tables[m]
+        f1, t1 = (factors[m + 1], tables[m + 1]) if m + 1 < factors.size else (0.0, t0)
+        for j in range(begin, end):
+            joint[j] += f0 * t0[j] + f1 * t1[j]
+    for j in range(begin, end):
+        matrix[item, np.uint64(items[np.uint64(base) + j])] += joint[j]
 
 
 @kernel
 def dead_heat_derivatives(
-    first, last, scores, roots, powers, log_deltas, deltas, items, starts, ballot_tiers, weights, order, values, slopes,
-    tie_slopes, matrix,
+    first, last, sizes, scores, roots, powers, log_deltas, deltas, rows, items, starts, ballot_tiers, weights, scales,
+    order, values, slopes, tie_slopes, matrix,
 ):  # fmt: skip
     """log P of the ballots first..last and its derivatives.
 
-    roots[i, k - 1] is alpha_i^(1/k), powers[i] are the monomials v_i. `values` receives log P of each ballot, `slopes`
-    the derivative by the score of each entry, tie_slopes[b, k - 2] those by log delta_k. The matrix receives, times the
-    weight of the ballot, the information: items first, then log delta_2 to log delta_D; each pair once, in either
-    place, and of pairs of items only those off the diagonal. Returns 0.
+    `sizes` is anything of length D; with a tuple D is known to the compiler, which makes small D twice as fast.
+    Entry i has the utility scores[rows[i]]: rows are the items, or with `scales`, a factor of each ballot that may be
+    None, the entries, whose utilities have this factor. roots[r, k - 1] is alpha_r^(1/k), powers[r] are the monomials
+    v_r. `values` receives log P of each ballot, `slopes` the derivative by the utility of each entry, tie_slopes[b,
+    k - 2] those by log delta_k. The matrix receives, times the weight of the ballot, the information: items first, then
+    log delta_2 to log delta_D; each pair once, in either place, and of pairs of items only those off the diagonal.
+    Returns 0.
     """
-    most, count, size = deltas.size, scores.size, powers.shape[1]
-    longest = 1
+    most = len(sizes)
+    size = 1 + most * (most - 1) // 2
+    ties = matrix.shape[0] - most + 1
+    tiers, longest = 1, 1
     for b in range(first, last):
-        longest = max(longest, ballot_tiers[b + 1] - ballot_tiers[b])
-    states = np.zeros((longest, most + 1, most + 1))
-    totals = np.empty(longest)
-    state = np.zeros((most + 1, most + 1))
-    shares = np.empty(most + 1)
-    own = np.empty((most + 1, size))
+        tiers = max(tiers, ballot_tiers[b + 1] - ballot_tiers[b])
+        longest = max(longest, starts[ballot_tiers[b + 1]] - starts[ballot_tiers[b]])
+    state = np.empty(_polynomials(most + 1))
+    states, totals = np.empty((tiers, state.size)), np.empty(tiers)
+    shares, lasts = np.empty(most + 1), np.empty(most + 1)
     stage, summed, product = np.empty(size), np.empty(size), np.empty(size)
     carried, crossed = np.empty((size, size)), np.empty((most + 1, size))
+    tables, joint = np.empty((size, longest)), np.empty(longest)
     for b in range(first, last):
         begin, end = ballot_tiers[b], ballot_tiers[b + 1]
-        for k in range(most + 1):
-            for j in range(most + 1):
-                state[k, j] = 1.0 if j == 0 else 0.0
-        value = 0.0
+        base, entries = starts[begin], starts[end] - starts[begin]
+        for k in range(state.size):
+            state[k] = 0.0
+        value, product_of_totals = 0.0, 1.0
         for m in range(end - 1, begin - 1, -1):
             left, right = starts[m], starts[m + 1]
             chosen = 0.0
             for i in range(left, right):
-                _add_item(state, roots, items[i], most)
-                chosen += scores[items[i]]
+                _add_item(state, roots, rows[i], most)
+                chosen += scores[rows[i]]
             total = 0.0
             for k in range(1, most + 1):
-                total += deltas[k - 1] * state[k, k]
+                total += deltas[k - 1] * state[_polynomials(k + 1) - 1]
             totals[m - begin] = total
-            for k in range(1, most + 1):
-                for j in range(k + 1):
-                    states[m - begin, k, j] = state[k, j]
-            value += chosen / (right - left) + log_deltas[right - left - 1] - math.log(total)
-        values[b] = value
+            for k in range(state.size):
+                states[m - begin, k] = state[k]
+            value += log_deltas[0] if right - left == 1 else log_deltas[right - left - 1]
+            value += chosen if right - left == 1 else chosen / (right - left)
+            product_of_totals *= total
+            if not _SMALLEST_PRODUCT < product_of_totals < _LARGEST_PRODUCT:
+                value -= math.log(product_of_totals)
+                product_of_totals = 1.0
+        values[b] = value - math.log(product_of_totals)
         if order < GRADIENT:
             continue
+        for i in range(entries):
+            row = rows[base + i]
+            for m in range(size):
+                tables[m, i] = powers[row, m]
         for m in range(size):
             summed[m] = 0.0
-            for h in range(size):
+            for h in range(m + 1):
                 carried[m, h] = 0.0
             for k in range(2, most + 1):
                 crossed[k, m] = 0.0
         for k in range(most - 1):
             tie_slopes[b, k] = 0.0
         weight = weights[b]
-        last_entry = starts[end]
+        scale = 1.0 if scales is None else scales[b]
         for t in range(begin, end):
             left, right = starts[t], starts[t + 1]
             total = totals[t - begin]
-            _share_coefficients(states[t - begin], deltas, most, total, shares, own)
+            _share_coefficients(states[t - begin], deltas, most, total, shares, lasts, stage)
             for m in range(size):
-                stage[m] = 0.0
-                for k in range(1, most + 1):
-                    stage[m] += own[k, m]
                 summed[m] += stage[m]
             if right - left >= 2:
                 tie_slopes[b, right - left - 2] += 1.0
@@ -147,36 +205,23 @@ def dead_heat_derivatives(
             for i in range(left, right):
                 expected = 0.0
                 for m in range(size):
-                    expected += summed[m] * powers[items[i], m]
+                    expected += summed[m] * tables[m, i - base]
                 slopes[i] = 1.0 / (right - left) - expected
             if order < INFORMATION:
                 continue
-            _add_pair_coefficients(states[t - begin], deltas, most, total, carried)
-            for m in range(size):
-                for h in range(size):
-                    carried[m, h] -= stage[m] * stage[h]
-            for k in range(2, most + 1):
-                for m in range(size):
-                    crossed[k, m] += own[k, m] - shares[k] * stage[m]
-                matrix[count + k - 2, count + k - 2] += weight * shares[k]
-                for h in range(2, k + 1):
-                    matrix[count + k - 2, count + h - 2] -= weight * shares[k] * shares[h]
+            _add_pair_coefficients(states[t - begin], deltas, most, total, stage, carried)
+            _add_tie_coefficients(most, shares, lasts, stage, weight, crossed, matrix, ties)
             for i in range(left, right):
                 item = items[i]
                 for m in range(size):
                     product[m] = 0.0
                     for h in range(size):
-                        product[m] += carried[m, h] * powers[item, h]
-                    product[m] *= weight
-                for j in range(i + 1, last_entry):
-                    other = items[j]
-                    joint = product[0] * powers[other, 0]
-                    for m in range(1, size):
-                        joint += product[m] * powers[other, m]
-                    matrix[item, other] += joint
+                        product[m] += carried[max(m, h), min(m, h)] * tables[h, i - base]
+                    product[m] *= weight * scale * scale
+                _add_products(matrix, item, items, base, product, tables, joint, i - base + 1, entries)
                 for k in range(2, most + 1):
                     mixed = 0.0
                     for m in range(size):
-                        mixed += crossed[k, m] * powers[item, m]
-                    matrix[count + k - 2, item] += weight * mixed
+                        mixed += crossed[k, m] * tables[m, i - base]
+                    matrix[ties + k - 2, item] += weight * scale * mixed
     return 0

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array, csr_array, hstack
-from scipy.special import gammaln
+from scipy.sparse import csr_array, hstack
+from scipy.special import comb
 
-from plackett.aggregation.ballot_kernels import GRADIENT, INFORMATION, VALUE
-from plackett.aggregation.ballots import Rankings, ballots_hash, make_rankings, patterns, restrict, with_ghost
-from plackett.aggregation.connectivity import Steps, steps_of
+from plackett.aggregation.ballot_kernels import GRADIENT, INFORMATION
+from plackett.aggregation.ballots import Rankings, make_rankings
+from plackett.aggregation.connectivity import Steps, step_graph
 from plackett.aggregation.dead_heat_kernels import dead_heat_derivatives
-from plackett.aggregation.evidence import Evidence, summed_squares, weighted_squares
+from plackett.aggregation.evidence import RankingEvidence
 from plackett.aggregation.pair_likelihood import mirrored
-from plackett.aggregation.problem import Derivatives, WorthLikelihood, WorthProblem
-from plackett.aggregation.solvers import solve
-from plackett.data.containers import Ballots
+from plackett.aggregation.problem import Derivatives, WorthLikelihood, summed
 from plackett.errors import NoMaximumError
 from plackett.lists import IntArray
 from plackett.objective import Floats
-from plackett.threads import run_over_ranges
 
 LARGEST_SPREAD = 300.0
 """Largest difference of scores: products of two inverse worths have to fit into float64."""
-
-_MOST_BYTES = 2**26  # for copies of the matrix, one for each piece of work that may run in parallel
+_MOST_NULL_STEPS = 100
+_MOST_UNROLLED = 3  # items of a dead heat for which loops are compiled with their bounds
 
 
 def tie_counts(rankings: Rankings, most: int) -> Floats:
@@ -36,6 +33,12 @@ def tie_counts(rankings: Rankings, most: int) -> Floats:
     sizes = np.diff(rankings.starts)
     weights = np.repeat(rankings.weights, np.diff(rankings.ballot_tiers))
     return np.bincount(sizes, weights, minlength=most + 1)[1 : most + 1].astype(np.float64)
+
+
+def _log_sums(logs: Floats) -> Floats:
+    """log of the sum of exponentials of each row."""
+    peaks = logs.max(axis=1)
+    return np.asarray(peaks + np.log(np.exp(logs - peaks[:, None]).sum(axis=1)))
 
 
 @dataclass
@@ -113,78 +116,121 @@ class DeadHeatLikelihood(WorthLikelihood):
     def by_ballot(self, parameters: Floats, order: int) -> BallotDerivatives:
         """The derivatives of each ballot, and half of the information of all."""
         rankings, n, most = self.rankings, self.items, len(self.free) + 1
-        scores = parameters[:n] - parameters[:n].max()
+        utilities, rows = rankings.table(parameters[:n])
         logs = self.log_deltas(parameters[n:])
-        roots = np.exp(scores[:, None] / np.arange(1, most + 1))
+        roots = np.exp(utilities[:, None] / np.arange(1, most + 1))
         powers = np.column_stack(
             [roots[:, 0], *(roots[:, k - 1] ** p for k in range(2, most + 1) for p in range(1, k))]
         )  # fmt: skip
-        side = n + most - 1 if order >= INFORMATION else 0
         found = BallotDerivatives(
             np.empty(len(rankings)), np.empty(len(rankings.items)), np.empty((len(rankings), most - 1)), np.zeros(0)
         )
-        parts: dict[int, Floats] = {}
+        sizes = (0,) * most if most <= _MOST_UNROLLED else np.empty(most)
 
-        def call(first: int, last: int) -> int:
-            parts[first] = np.zeros((side, side))
+        def call(first: int, last: int, _value: Floats, _gradient: Floats, matrix: Floats) -> int:
             return int(
                 dead_heat_derivatives(
-                    first, last, scores, roots, powers, logs, np.exp(logs), rankings.items, rankings.starts,
-                    rankings.ballot_tiers, rankings.weights, order, found.values, found.slopes, found.tie_slopes,
-                    parts[first],
+                    first, last, sizes, utilities, roots, powers, logs, np.exp(logs), rows, rankings.items,
+                    rankings.starts, rankings.ballot_tiers, rankings.weights, rankings.scales, order, found.values,
+                    found.slopes, found.tie_slopes, matrix,
                 )
             )  # fmt: skip
 
-        if 8 * side * side > _MOST_BYTES or len(rankings) == 0:
-            call(0, len(rankings))
-        else:
-            run_over_ranges(call, self._costs[order])
-        found.half = np.sum([parts[first] for first in sorted(parts)], axis=0)
+        _, _, found.half = summed(call, self._costs[order], n + most - 1, order)
         return found
 
+    def _entry_scales(self) -> Floats | float:
+        scales = self.rankings.scales
+        return 1.0 if scales is None else np.repeat(scales, np.diff(self.rankings.offsets))
+
     def evaluate(self, parameters: Floats, order: int = GRADIENT) -> Derivatives:
-        n, weights = self.items, self.rankings.weights
         found = self.by_ballot(parameters, order)
-        value = float(found.values @ weights)
+        value = float(found.values @ self.rankings.weights)
         if order < GRADIENT:
             return Derivatives(value, np.zeros(0), np.zeros((0, 0)))
-        entries = np.repeat(weights, np.diff(self.rankings.offsets)) * found.slopes
-        scores = np.bincount(self.rankings.items, entries, minlength=n)
-        gradient = np.concatenate([scores, (weights @ found.tie_slopes)[self.free]])
+        gradient = self._gradient(found)
         if order < INFORMATION:
             return Derivatives(value, gradient, found.half)
+        n = self.items
         kept = np.concatenate([np.ones(n, bool), self.free])
         return Derivatives(value, gradient, mirrored(found.half, n)[kept][:, kept])
+
+    def _gradient(self, found: BallotDerivatives) -> Floats:
+        weights = self.rankings.weights
+        entries = np.repeat(weights, np.diff(self.rankings.offsets)) * found.slopes * self._entry_scales()
+        scores = np.bincount(self.rankings.items, entries, minlength=self.items)
+        return np.concatenate([scores, (weights @ found.tie_slopes)[self.free]])
+
+    def scaled(self, scales: Floats) -> DeadHeatLikelihood:
+        return replace(self, rankings=replace(self.rankings, scales=scales))
+
+    def scale_slopes(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        found, rankings = self.by_ballot(parameters, GRADIENT), self.rankings
+        utilities, rows = rankings.table(parameters[: self.items])
+        by_entry = np.concatenate(([0.0], np.cumsum(found.slopes * utilities[rows])))
+        slopes = rankings.weights * np.diff(by_entry[rankings.offsets])
+        return float(found.values @ rankings.weights), self._gradient(found), slopes
+
+    def select(self, rows: IntArray) -> DeadHeatLikelihood:
+        return replace(self, rankings=self.rankings.select(rows, self.rankings.weights[rows]))
 
     def gradients(self, parameters: Floats) -> csr_array:
         """The gradient of each ballot, (ballots, parameters)."""
         found = self.by_ballot(parameters, GRADIENT)
         rankings = self.rankings
-        scores = csr_array((found.slopes, rankings.items, rankings.offsets), (len(rankings), self.items))
+        slopes = found.slopes * self._entry_scales()
+        scores = csr_array((slopes, rankings.items, rankings.offsets), (len(rankings), self.items))
         return csr_array(hstack([scores, csr_array(found.tie_slopes[:, self.free])]))
 
     def null_value(self) -> float:
-        """With equal worths only the sizes of tiers matter, so that few different ballots are left."""
-        likelihood = replace(self, rankings=patterns(self.rankings))
-        alone = WorthProblem(likelihood, X=np.zeros((likelihood.items, 0)))
-        best = solve(alone, "newton", 1e-6, 1000).parameters if self.ties else np.zeros(0)
-        return likelihood.evaluate(np.concatenate([np.zeros(likelihood.items), best]), VALUE).value
+        """With equal worths only the sizes of tiers, and of what is left at each, matter."""
+        ties = self.start_extras()
+        counts, left, log_ways = self._stages
+        return float(counts[1:][self.free] @ ties - left @ _log_sums(self.log_deltas(ties) + log_ways))
 
     def start_extras(self) -> Floats:
-        """From how often dead heats of each size were seen, among sets of the mean size."""
-        counts = tie_counts(self.rankings, len(self.free) + 1)
-        mean = max(float(np.diff(self.rankings.offsets).mean()), 2.0)
-        k = np.arange(1, len(counts) + 1)
-        ways = gammaln(mean + 1) - gammaln(np.maximum(mean - k, 0.0) + 1) - gammaln(k + 1)
-        logs = np.log(np.maximum(counts, 0.5) / max(counts[0], 0.5)) - ways + ways[0]
-        return np.asarray(logs[1:][self.free])
+        """The best tie parameters if all worths are equal, by Newton's method: a concave problem of a few numbers."""
+        return self._null_ties.copy()
+
+    @cached_property
+    def _null_ties(self) -> Floats:
+        counts, left, log_ways = self._stages
+        seen, found = counts[1:][self.free], np.zeros(self.ties)
+        kept = np.flatnonzero(self.free) + 1
+        for _ in range(_MOST_NULL_STEPS if self.ties else 0):
+            logs = self.log_deltas(found) + log_ways
+            shares = np.exp(logs - _log_sums(logs)[:, None])[:, kept]
+            gradient = seen - left @ shares
+            information = np.diag(left @ shares) - (left[:, None] * shares).T @ shares
+            step = np.linalg.solve(information + 1e-12 * np.trace(information) * np.eye(len(found)), gradient)
+            found += np.clip(step, -2.0, 2.0)
+            if gradient @ step <= 1e-20 * seen.sum():
+                break
+        return found
+
+    @cached_property
+    def _stages(self) -> tuple[Floats, Floats, Floats]:
+        """How often tiers of each size were seen, and each number of items left; log of the ways to choose k of them.
+
+        The last is minus infinity where there are fewer than k.
+        """
+        rankings, most = self.rankings, len(self.free) + 1
+        tiers = np.diff(rankings.ballot_tiers)
+        weights = np.repeat(rankings.weights, tiers)
+        remaining = np.repeat(rankings.starts[rankings.ballot_tiers[1:]], tiers) - rankings.starts[:-1]
+        numbers, place = np.unique(remaining, return_inverse=True)
+        left = np.bincount(place.reshape(-1), weights).astype(np.float64)
+        k = np.arange(1, most + 1)
+        with np.errstate(divide="ignore"):
+            return tie_counts(rankings, most), left, np.log(comb(numbers[:, None], k))
 
     def extra_scale(self) -> Floats:
         return tie_counts(self.rankings, len(self.free) + 1)[1:][self.free]
 
     def allows(self, parameters: Floats) -> bool:
         scores, ties = parameters[: self.items], parameters[self.items :]
-        return bool(np.ptp(scores) <= LARGEST_SPREAD) and bool((np.abs(ties) <= LARGEST_SPREAD).all())
+        largest = np.ptp(scores) * self.rankings.largest_scale
+        return bool(largest <= LARGEST_SPREAD) and bool((np.abs(ties) <= LARGEST_SPREAD).all())
 
     def reweighted(self, weights: Floats) -> DeadHeatLikelihood:
         """The same rankings with other weights."""
@@ -194,106 +240,53 @@ class DeadHeatLikelihood(WorthLikelihood):
         return self.reweighted(self.rankings.weights / weight * ballots)
 
 
-def check_longest_tie(rankings: Rankings, max_tie: int | None) -> int:
-    """The largest dead heat, or `max_tie` if that is larger; an error if it is smaller."""
-    largest = int(np.diff(rankings.starts).max(initial=1))
-    if max_tie is not None and largest > max_tie:
-        raise ValueError(
-            f"max_tie must be at least the size of the largest tie, {largest}, got {max_tie}: raise it, or take ties "
-            'as unknown orders with ties="unknown"'
-        )
-    return max(largest, max_tie or 2)
-
-
 @dataclass(frozen=True)
-class DeadHeatEvidence(Evidence):
-    """Ballots in memory whose ties are dead heats of up to `most` items."""
+class DeadHeatEvidence(RankingEvidence):
+    """Ballots in memory whose ties are dead heats of up to `max_tie` items; None: of as many as the largest has."""
 
-    source: Ballots
-    most: int
-    cluster: npt.NDArray[np.int32] | None = None
-    stays: ClassVar[bool] = True
-
-    @classmethod
-    def of(cls, source: Ballots, max_tie: int | None, cluster: npt.NDArray[np.int32] | None) -> DeadHeatEvidence:
-        return cls(source, check_longest_tie(make_rankings(source, keep_ties=True), max_tie), cluster)
+    max_tie: int | None = None
+    keep_ties: ClassVar[bool] = True
 
     @cached_property
-    def rankings(self) -> Rankings:
-        return make_rankings(self.source, keep_ties=True)
-
-    @property
-    def names(self) -> list[Any]:  # type: ignore[override]
-        return list(self.source.names)
-
-    @property
-    def ballots(self) -> int:
-        return len(self.rankings)
-
-    @property
-    def weight(self) -> float:
-        return float(self.rankings.weights.sum())
-
-    @property
-    def tied_weight(self) -> float:
-        return 0.0
-
-    @property
-    def tied_pairs(self) -> float:
-        return 0.0
-
-    @property
-    def ranked(self) -> npt.NDArray[np.bool_]:
-        return np.bincount(self.rankings.items, minlength=self.rankings.count) > 0
-
-    def steps(self) -> Steps:
-        """Steps down, and both ways between neighbours in a dead heat."""
-        graph, ranked = steps_of(self.rankings)
-        inside = np.ones(len(self.rankings.items), bool)
-        inside[self.rankings.starts[:-1]] = False
-        later = np.flatnonzero(inside)
-        one, other = self.rankings.items[later - 1], self.rankings.items[later]
-        source, target = np.concatenate([one, other]), np.concatenate([other, one])
-        ties = coo_array((np.ones(len(source), np.int8), (source, target)), graph.shape).tocsr()
-        joined = csr_array(graph + ties)
-        joined.data[:] = 1
-        return Steps(joined, ranked)
+    def most(self) -> int:
+        """The size of the largest dead heat that the model knows, at least 2."""
+        largest = int(np.diff(self.rankings.starts).max(initial=1))
+        if self.max_tie is not None and largest > self.max_tie:
+            raise ValueError(
+                f"max_tie must be at least the size of the largest tie, {largest}, got {self.max_tie}: raise it, or "
+                'take ties as unknown orders with ties="unknown"'
+            )
+        return max(largest, self.max_tie or 2)
 
     def restrict(self, kept: npt.NDArray[np.bool_]) -> DeadHeatEvidence:
-        return replace(self, source=restrict(self.source, kept))
+        return replace(super().restrict(kept), max_tie=self.most)
 
-    def hash(self) -> str:
-        return ballots_hash(self.rankings, self.names)
+    def by_voter(self, factors: Floats) -> DeadHeatEvidence:
+        return replace(super().by_voter(factors), max_tie=self.most)
 
-    def problem(
-        self, X: Floats | None = None, ridge: float = 0.0, prior: float = 0.0, feature_ridge: float = 0.0
-    ) -> WorthProblem:
-        likelihood = DeadHeatLikelihood.of(self.rankings, self.most)
-        if prior:
-            likelihood = replace(likelihood, rankings=with_ghost(self.rankings, prior))
-        return WorthProblem(likelihood, X, ridge, feature_ridge)
+    def steps(self) -> Steps:
+        """Steps down between neighbours, and both ways where they are in a dead heat."""
+        rankings = self.rankings
+        later = np.ones(len(rankings.items), bool)
+        later[rankings.offsets[:-1]] = False
+        tied = np.ones(len(rankings.items), bool)
+        tied[rankings.starts[:-1]] = False
+        one, other = rankings.items[np.flatnonzero(later) - 1], rankings.items[later]
+        up = tied[later]
+        source, target = np.concatenate([one, other[up]]), np.concatenate([other, one[up]])
+        return Steps(step_graph(source, target, rankings.count), self.ranked)
+
+    @cached_property
+    def likelihood(self) -> DeadHeatLikelihood:
+        return DeadHeatLikelihood.of(self.rankings, self.most)
 
     @property
     def tie_names(self) -> list[str]:
         return [f"delta_{k}" for k in range(2, self.most + 1)]
 
-    @property
-    def clusters(self) -> int:
-        return 0 if self.cluster is None else len(np.unique(self.cluster))
-
-    def _unmerged(self) -> DeadHeatLikelihood:
-        """One ballot for each row of the source, in its order."""
-        return DeadHeatLikelihood(make_rankings(self.source, keep_ties=True, merge=False), self._free())
-
-    def _free(self) -> npt.NDArray[np.bool_]:
-        return tie_counts(self.rankings, self.most)[1:] > 0.0
-
-    def squares(self, parameters: Floats) -> Floats:
-        return weighted_squares(self._unmerged().gradients(parameters), np.sqrt(self.source.weights))
-
-    def clustered_squares(self, parameters: Floats) -> Floats:
-        weights = np.asarray(self.source.weights, np.float64)
-        return summed_squares(self._unmerged().gradients(parameters), weights, self.cluster)
+    def gradients(self, parameters: Floats) -> csr_array:
+        every = make_rankings(self.source, keep_ties=True, merge=False, scales=self.scales)
+        return replace(self.likelihood, rankings=every).gradients(parameters)
 
     def check_maximum(self, *, has_ridge: bool) -> None:
         del has_ridge

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,15 @@ from plackett.aggregation.ballot_likelihood import BallotLikelihood
 from plackett.aggregation.ballots import Floats, Rankings, ballots_hash, make_rankings, restrict, with_ghost
 from plackett.aggregation.connectivity import Steps, steps_of
 from plackett.aggregation.problem import WorthProblem
+from plackett.data.comparisons import Factor
 from plackett.data.containers import Ballots
 from plackett.likelihood.partition import partition_derivatives
+from plackett.lists import IntArray
 
+_NO_VOTERS = (
+    "voters='reliability' needs to know who voted, and comparisons or ballots in memory: use "
+    "load_comparisons(..., cluster=), or fit(..., cluster=)"
+)
 _NEEDS_MEMORY = "covariance must be 'model' for ballots on Dask, which stay there: fit in memory for the others"
 
 
@@ -48,7 +54,7 @@ class Evidence(ABC):
     @property
     @abstractmethod
     def tied_pairs(self) -> float:
-        """The same if all ballots are of two items: comparisons, whose ties usually mean something; else 0."""
+        """The same, of ballots of two items: comparisons, whose ties usually mean something."""
 
     @property
     @abstractmethod
@@ -84,9 +90,24 @@ class Evidence(ABC):
         return ()
 
     @property
+    def cluster_names(self) -> Sequence[Any]:
+        """The names of the clusters; none if observations are not grouped."""
+        return ()
+
+    @property
     def clusters(self) -> int:
         """The number of clusters; 0 if observations are not grouped."""
-        return 0
+        return len(self.cluster_names)
+
+    def by_voter(self, factors: Floats) -> Evidence:
+        """The same data with the utilities of each cluster times a factor; observations are those of one cluster."""
+        del factors
+        raise ValueError(_NO_VOTERS)
+
+    @property
+    def voters(self) -> IntArray:
+        """The cluster of each observation of the likelihood, after `by_voter`."""
+        raise ValueError(_NO_VOTERS)
 
     def squares(self, parameters: Floats) -> Floats:
         """The sum over observations of s s', s the gradient of one of them by the likelihood's parameters."""
@@ -111,16 +132,33 @@ class Evidence(ABC):
 
 
 @dataclass(frozen=True)
-class BallotsInMemory(Evidence):
-    """Ballots in memory. `cluster` holds a number for each ballot, or None."""
+class RankingEvidence(Evidence):
+    """Ballots in memory, with the cluster of each, and a factor of each cluster's utilities, or None."""
 
     source: Ballots
-    cluster: npt.NDArray[np.int32] | None = None
+    cluster: Factor | None = None
+    factors: Floats | None = None
     stays: ClassVar[bool] = True
+    keep_ties: ClassVar[bool]
+    """Whether ballots that tie all their items hold information."""
 
     @cached_property
     def rankings(self) -> Rankings:
-        return make_rankings(self.source)
+        return make_rankings(self.source, keep_ties=self.keep_ties, scales=self.scales)
+
+    @property
+    def scales(self) -> Floats | None:
+        """The factor of each ballot of the source."""
+        return None if self.factors is None or self.cluster is None else self.factors[self.cluster.codes]
+
+    @property
+    @abstractmethod
+    def likelihood(self) -> Any:
+        """That of the rankings."""
+
+    @abstractmethod
+    def gradients(self, parameters: Floats) -> csr_array:
+        """The gradient of each ballot of the source, (ballots, parameters)."""
 
     @property
     def names(self) -> list[Any]:  # type: ignore[override]
@@ -136,11 +174,11 @@ class BallotsInMemory(Evidence):
 
     @property
     def tied_weight(self) -> float:
-        return self.rankings.tied_weight
+        return 0.0 if self.keep_ties else self.rankings.tied_weight
 
     @property
     def tied_pairs(self) -> float:
-        return self.rankings.tied_weight if self.rankings.longest <= 2 else 0.0
+        return 0.0 if self.keep_ties else self.rankings.tied_pairs
 
     @property
     def ranked(self) -> npt.NDArray[np.bool_]:
@@ -149,7 +187,7 @@ class BallotsInMemory(Evidence):
     def steps(self) -> Steps:
         return steps_of(self.rankings)
 
-    def restrict(self, kept: npt.NDArray[np.bool_]) -> BallotsInMemory:
+    def restrict(self, kept: npt.NDArray[np.bool_]) -> Self:
         return replace(self, source=restrict(self.source, kept))
 
     def hash(self) -> str:
@@ -158,25 +196,51 @@ class BallotsInMemory(Evidence):
     def problem(
         self, X: Floats | None = None, ridge: float = 0.0, prior: float = 0.0, feature_ridge: float = 0.0
     ) -> WorthProblem:
-        rankings = with_ghost(self.rankings, prior) if prior else self.rankings
-        return WorthProblem(BallotLikelihood(rankings), X, ridge, feature_ridge)
+        likelihood = self.likelihood
+        if prior:
+            likelihood = replace(likelihood, rankings=with_ghost(self.rankings, prior))
+        return WorthProblem(likelihood, X, ridge, feature_ridge)
 
     @property
-    def clusters(self) -> int:
-        return 0 if self.cluster is None else len(np.unique(self.cluster))
+    def cluster_names(self) -> Sequence[Any]:
+        return () if self.cluster is None else self.cluster.names
 
-    def _gradients(self, parameters: Floats) -> csr_array:
-        """The gradient of each ballot, (ballots, items)."""
-        source = self.source
-        items = np.asarray(source.items)
-        slopes = partition_derivatives(parameters[items], np.asarray(source.labels, np.float64), offsets=source.offsets)
-        return csr_array((slopes.gradient, items, source.offsets), (len(source), len(source.names)))
+    def by_voter(self, factors: Floats) -> Self:
+        if self.cluster is None:
+            return super().by_voter(factors)  # type: ignore[return-value]
+        return replace(self, factors=factors)
+
+    @property
+    def voters(self) -> IntArray:
+        if self.cluster is None or self.rankings.places is None:
+            return super().voters
+        return self.cluster.codes[self.rankings.places >= 0].astype(np.int64)
 
     def squares(self, parameters: Floats) -> Floats:
-        return weighted_squares(self._gradients(parameters), np.sqrt(self.source.weights))
+        return weighted_squares(self.gradients(parameters), np.sqrt(self.source.weights))
 
     def clustered_squares(self, parameters: Floats) -> Floats:
-        return summed_squares(self._gradients(parameters), np.asarray(self.source.weights, np.float64), self.cluster)
+        codes = None if self.cluster is None else self.cluster.codes
+        return summed_squares(self.gradients(parameters), np.asarray(self.source.weights, np.float64), codes)
+
+
+@dataclass(frozen=True)
+class BallotsInMemory(RankingEvidence):
+    """Ballots in memory, whose ties are unknown orders."""
+
+    keep_ties: ClassVar[bool] = False
+
+    @cached_property
+    def likelihood(self) -> BallotLikelihood:
+        return BallotLikelihood(self.rankings)
+
+    def gradients(self, parameters: Floats) -> csr_array:
+        source = self.source
+        items = np.asarray(source.items)
+        scales = 1.0 if self.scales is None else np.repeat(self.scales, np.diff(source.offsets))
+        labels = np.asarray(source.labels, np.float64)
+        slopes = partition_derivatives(scales * parameters[items], labels, offsets=source.offsets).gradient
+        return csr_array((scales * slopes, items, source.offsets), (len(source), len(source.names)))
 
 
 def weighted_squares(gradients: csr_array, roots: Floats) -> Floats:

@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from plackett.aggregation.ballot_kernels import INFORMATION
-from plackett.aggregation.connectivity import Steps
+from plackett.aggregation.connectivity import Steps, step_graph
 from plackett.aggregation.evidence import Evidence
 from plackett.aggregation.pair_kernels import HALF
 from plackett.aggregation.pair_likelihood import PairLikelihood
@@ -32,6 +31,7 @@ from plackett.aggregation.tie_models import TieModel
 from plackett.data.comparisons import TIE, Comparisons
 from plackett.data.hashes import fingerprint
 from plackett.errors import NoMaximumError
+from plackett.lists import IntArray
 
 _LEAST_INFORMATION = 1e-5  # of what a feature could give: less is left only where all outcomes are certain
 
@@ -53,6 +53,7 @@ class PairEvidence(Evidence):
     squared: PairRows | None = None
     level: float = 0.0
     feature_names: Sequence[str] = ()
+    cluster_names: Sequence[Any] = ()
     stays: ClassVar[bool] = True
 
     @property
@@ -117,9 +118,18 @@ class PairEvidence(Evidence):
     def tie_names(self) -> list[str]:
         return [] if self.model.parameter is None else [self.model.parameter]
 
+    def by_voter(self, factors: Floats) -> PairEvidence:
+        rows = self.clustered
+        if rows is None or rows.starts is None:
+            return super().by_voter(factors)  # type: ignore[return-value]
+        scaled = replace(rows, scales=np.repeat(factors, np.diff(rows.starts)), order=np.arange(len(rows)))
+        return replace(self, rows=replace(scaled, starts=None, order=None), clustered=scaled)
+
     @property
-    def clusters(self) -> int:
-        return 0 if self.clustered is None or self.clustered.starts is None else len(self.clustered.starts) - 1
+    def voters(self) -> IntArray:
+        if self.clustered is None or self.clustered.starts is None:
+            return super().voters
+        return np.repeat(np.arange(self.clusters), np.diff(self.clustered.starts))
 
     def _likelihood(self, rows: PairRows) -> PairLikelihood:
         return PairLikelihood(rows, self.kind, self.kind != HALF and self.rows.ties > 0.0)
@@ -199,9 +209,7 @@ def _graph(rows: PairRows, *, with_ties: bool) -> Any:
         one, other = one | level, other | level
     source = np.concatenate([rows.left[one], rows.right[other]])
     target = np.concatenate([rows.right[one], rows.left[other]])
-    graph = coo_array((np.ones(len(source), np.int8), (source, target)), (rows.items, rows.items)).tocsr()
-    graph.data[:] = 1
-    return graph
+    return step_graph(source, target, rows.items)
 
 
 def pair_evidence(
@@ -224,11 +232,12 @@ def pair_evidence(
     has_features = comparisons.features is not None
     make = single_rows if has_features else merged_rows
     rows = make(comparisons, total)
-    clustered = None
+    clustered, cluster_names = None, ()
     if by_cluster and comparisons.cluster is not None:
-        codes = comparisons.cluster.used().codes
+        used = comparisons.cluster.used()
+        codes, cluster_names = used.codes, tuple(used.names)
         clustered = sorted_by_cluster(rows, codes) if has_features else clustered_rows(comparisons, total, codes)
     squared = None if decay is None else make(comparisons, total * decay)
     return PairEvidence(
-        list(comparisons.names), model, rows, clustered, squared, level, tuple(comparisons.feature_names)
+        list(comparisons.names), model, rows, clustered, squared, level, tuple(comparisons.feature_names), cluster_names
     )

@@ -17,14 +17,12 @@ from plackett.aggregation.pair_kernels import (
     pair_derivatives,
 )
 from plackett.aggregation.pair_rows import TIES, PairRows
-from plackett.aggregation.problem import Derivatives, WorthLikelihood
+from plackett.aggregation.problem import LARGEST_SPREAD, Derivatives, WorthLikelihood, summed
 from plackett.lists import IntArray
 from plackett.objective import Floats
-from plackett.threads import run_over_ranges
 
 # Nanoseconds, roughly: a row, and a feature of a row, with first and with second derivatives.
 _COST_PER_ROW, _COST_PER_FEATURE = 30, 3
-_MOST_BYTES = 2**26  # for copies of the matrix, one for each piece of work that may run in parallel
 
 
 def mirrored(half: Floats, items: int) -> Floats:
@@ -98,37 +96,32 @@ class PairLikelihood(WorthLikelihood):
     def evaluate(self, parameters: Floats, order: int = GRADIENT) -> Derivatives:
         return self._sum(parameters, order, np.zeros(0))
 
+    def scaled(self, scales: Floats) -> PairLikelihood:
+        return replace(self, rows=replace(self.rows, scales=scales))
+
     def scale_slopes(self, parameters: Floats) -> tuple[float, Floats, Floats]:
-        """Value, gradient, and the derivative by the scale of each row."""
         slopes = np.zeros(len(self.rows))
         value, gradient, _ = self._sum(parameters, GRADIENT, slopes)
-        return value, gradient, slopes
+        return value, gradient, self.rows.scales * slopes
+
+    def select(self, rows: IntArray) -> PairLikelihood:
+        return replace(self, rows=self.rows.select(rows))
 
     def _sum(self, parameters: Floats, order: int, slopes: Floats) -> Derivatives:
         size = self.items + self.ties + self.coefficients
-        side = size if order >= INFORMATION else 0
         scores, tau, beta = self._split(np.ascontiguousarray(parameters))
-        rows, parts = self.rows, {}
+        rows = self.rows
 
-        def call(first: int, last: int) -> int:
-            part = np.zeros(1), np.zeros(size), np.zeros((side, side))
-            parts[first] = part
+        def call(first: int, last: int, value: Floats, gradient: Floats, matrix: Floats) -> int:
             return int(
                 pair_derivatives(
                     first, last, self.kind, order, scores, tau, beta, rows.left, rows.right, rows.counts,
-                    rows.features, rows.scales, part[0], part[1], slopes, part[2],
+                    rows.features, rows.scales, value, gradient, slopes, matrix,
                 )
             )  # fmt: skip
 
-        if 8 * side * side > _MOST_BYTES or len(rows) == 0:
-            call(0, len(rows))
-        else:
-            run_over_ranges(call, self._costs(order))
-        value, gradient, half = parts.pop(min(parts))
-        for first in sorted(parts):  # in the same order in every run
-            for total, part in zip((value, gradient, half), parts[first], strict=True):
-                total += part
-        return Derivatives(float(value[0]), gradient, mirrored(half, self.items) if side else half)
+        value, gradient, half = summed(call, self._costs(order), size, order)
+        return Derivatives(value, gradient, mirrored(half, self.items) if order >= INFORMATION else half)
 
     def squares(self, parameters: Floats) -> Floats:
         """The sum over comparisons of s s', s the gradient of one comparison."""
@@ -176,7 +169,8 @@ class PairLikelihood(WorthLikelihood):
         inside = not self.has_ties or abs(tau[0]) <= 300.0
         if self.kind == RAO_KUPPER and self.has_ties:
             inside = inside and tau[0] > 0.0
-        return inside and bool(np.ptp(scores) <= 600.0) and bool(np.isfinite(parameters).all())
+        largest = self.rows.scales.max(initial=1.0)
+        return inside and bool(np.ptp(scores) * largest <= LARGEST_SPREAD) and bool(np.isfinite(parameters).all())
 
     def rescaled(self, weight: float, ballots: int) -> PairLikelihood:
         return replace(self, rows=replace(self.rows, counts=self.rows.counts * (ballots / weight)))

@@ -64,9 +64,9 @@ class PairRows:
         found = np.bincount(self.left, one, minlength=self.items) + np.bincount(self.right, other, minlength=self.items)
         return found.astype(np.float64)
 
-    def reweighted(self, factors: Floats) -> PairRows:
-        """All counts of each row times a factor."""
-        return replace(self, counts=self.counts * factors[:, None])
+    def select(self, rows: IntArray) -> PairRows:
+        """The rows with these numbers, without clusters."""
+        return replace(self, **_rows_of(self, rows), starts=None, order=None)
 
     def restrict(self, kept: npt.NDArray[np.bool_]) -> PairRows:
         """The rows of which both items are marked, renumbered."""

@@ -7,6 +7,7 @@ coefficients of comparisons' features. `WorthProblem` adds features of items and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -14,14 +15,16 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from plackett.aggregation.ballot_kernels import GRADIENT, INFORMATION
+from plackett.lists import IntArray
 from plackett.objective import Floats
-from plackett.threads import single_threaded_blas
+from plackett.threads import run_over_ranges, single_threaded_blas
 
 LARGEST_SPREAD = 600.0
 """Largest difference of scores: beyond it float64 cannot hold the worths side by side."""
 
 # As a share of the diagonal element: a smaller pivot has lost most of its digits, and so has the result.
 _SMALLEST_PIVOT = 1e-13
+_MOST_BYTES = 2**26  # for copies of the matrix, one for each piece of work that may run in parallel
 
 
 class Derivatives(NamedTuple):
@@ -30,6 +33,31 @@ class Derivatives(NamedTuple):
     value: float
     gradient: Floats
     information: Floats
+
+
+def summed(
+    call: Callable[[int, int, Floats, Floats, Floats], int], cost: IntArray, size: int, order: int
+) -> tuple[float, Floats, Floats]:
+    """Run call(first, last, value, gradient, matrix), which adds up observations, on ranges of them.
+
+    The matrix is empty below the order INFORMATION. Sums are taken in the same order in every run.
+    """
+    side = size if order >= INFORMATION else 0
+    parts: dict[int, tuple[Floats, Floats, Floats]] = {}
+
+    def run(first: int, last: int) -> int:
+        parts[first] = np.zeros(1), np.zeros(size), np.zeros((side, side))
+        return call(first, last, *parts[first])
+
+    if 8 * side * side > _MOST_BYTES or len(cost) == 1:
+        run(0, len(cost) - 1)
+    else:
+        run_over_ranges(run, cost)
+    value, gradient, half = parts.pop(0)
+    for first in sorted(parts):
+        for total, part in zip((value, gradient, half), parts[first], strict=True):
+            total += part
+    return float(value[0]), gradient, half
 
 
 class WorthLikelihood(Protocol):
@@ -77,8 +105,17 @@ class WorthLikelihood(Protocol):
     def rescaled(self, weight: float, ballots: int) -> Self:
         """All weights times ballots / weight."""
 
+    def scaled(self, scales: Floats) -> Self:
+        """The same observations, each with a factor of its utilities."""
+
+    def scale_slopes(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """Value, gradient, and the derivative by the logarithm of each observation's factor."""
+
+    def select(self, rows: IntArray) -> Self:
+        """The observations with these numbers."""
+
     def start_extras(self) -> Floats:
-        """Where to begin with tie parameters and coefficients."""
+        """Tie parameters and coefficients to begin with: about the best ones if all worths are equal."""
         return np.zeros(0)
 
     def extra_scale(self) -> Floats:
@@ -144,6 +181,11 @@ class WorthProblem:
             found[-self.likelihood.coefficients :] = self.feature_ridge
         return found
 
+    @property
+    def centres(self) -> Floats:
+        """Where the ridges draw the parameters to."""
+        return np.zeros(self.size) if self.centre is None else np.pad(self.centre, (0, self.size - len(self.centre)))
+
     def evaluate(self, parameters: Floats, order: int = GRADIENT) -> Derivatives:
         """Value, gradient and information by the parameters, up to `order`."""
         value, gradient, information = self.likelihood.evaluate(self.natural(parameters), order)
@@ -151,9 +193,7 @@ class WorthProblem:
             gradient = self._pulled(gradient)
             information = self.transformed(information) if order >= INFORMATION else information
         if self.ridge or self.feature_ridge:
-            penalties, away = self.penalties, parameters
-            if self.centre is not None:
-                away = parameters - np.pad(self.centre, (0, self.size - len(self.centre)))
+            penalties, away = self.penalties, parameters - self.centres
             value -= 0.5 * float(penalties @ away**2)
             gradient = gradient - penalties * away
             if order >= INFORMATION:

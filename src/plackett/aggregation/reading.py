@@ -14,7 +14,7 @@ from plackett.aggregation.dead_heats import DeadHeatEvidence
 from plackett.aggregation.evidence import BallotsInMemory, Evidence
 from plackett.aggregation.graph_evidence import GraphEvidence, informative
 from plackett.aggregation.pair_evidence import pair_evidence
-from plackett.aggregation.tie_models import TIE_MODELS, UNKNOWN, TieModel, question
+from plackett.aggregation.tie_models import TIE_MODELS, UNKNOWN, TieModel, question, question_of_ballots
 from plackett.arguments import as_numbers
 from plackett.data.comparisons import TIE, Comparisons, Factor
 from plackett.data.containers import Ballots
@@ -72,20 +72,22 @@ def _read_graphs(graphs: PreferenceGraphs, reading: Reading, sample_weight: Any,
 
 
 def _read_ballots(ballots: Ballots, reading: Reading, cluster: Any) -> Evidence:
-    codes = None if cluster is None else _codes("cluster", cluster, len(ballots)).codes
+    voters = None if cluster is None else cluster_of(cluster, len(ballots)).used()
     model = TIE_MODELS[UNKNOWN if reading.ties is None else reading.ties]
     if model.name == UNKNOWN:
-        evidence = BallotsInMemory(ballots, codes)
+        evidence = BallotsInMemory(ballots, voters)
         if reading.ties is None and evidence.tied_pairs:
-            raise ValueError(question(evidence.tied_pairs, evidence.tied_weight + evidence.weight))
+            raise ValueError(question_of_ballots(evidence.tied_pairs, evidence.tied_weight + evidence.weight))
         return evidence
     pairs = pairs_of(ballots)
     if pairs is None and model.for_lists:
-        return DeadHeatEvidence.of(ballots, reading.max_tie, codes)
+        return DeadHeatEvidence(ballots, voters, max_tie=reading.max_tie)
     if pairs is None:
         longest = int(np.diff(ballots.offsets).max())
         raise ValueError(f"ties={model.name!r} is for pairs, got a ballot of {longest} items: use ties='davidson'")
-    return read_comparisons(with_cluster(pairs, cluster), reading, None)
+    if voters is not None:
+        pairs = replace(pairs, cluster=voters.select(np.diff(ballots.offsets) == 2))
+    return read_comparisons(pairs, reading, None)
 
 
 def pairs_of(ballots: Ballots) -> Comparisons | None:
@@ -108,15 +110,16 @@ def pairs_of(ballots: Ballots) -> Comparisons | None:
 def with_cluster(comparisons: Comparisons, cluster: Any) -> Comparisons:
     if cluster is None:
         return comparisons
-    return replace(comparisons, cluster=_codes("cluster", cluster, len(comparisons)))
+    return replace(comparisons, cluster=cluster_of(cluster, len(comparisons)))
 
 
-def _codes(name: str, values: Any, rows: int) -> Factor:
+def cluster_of(values: Any, rows: int) -> Factor:
+    """The cluster of each row."""
     factor = values if isinstance(values, Factor) else factorise(values)
     if len(factor) != rows:
-        raise ValueError(f"{name} must hold one value for each of the {rows:,} rows, got {len(factor):,}")
-    if (factor.codes == MISSING).any():
-        raise ValueError(f"{name} must not be missing, got no value in row {int(np.argmax(factor.codes == MISSING))}")
+        raise ValueError(f"cluster must hold one value for each of the {rows:,} rows, got {len(factor):,}")
+    if (lost := factor.codes == MISSING).any():
+        raise ValueError(f"cluster must not be missing, got no value in row {int(np.argmax(lost))}")
     return factor
 
 

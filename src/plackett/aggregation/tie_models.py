@@ -41,8 +41,16 @@ TIE_MODELS = {model.name: model for model in _MODELS}
 """The meanings of a tie by name."""
 
 
-def question(tied: float, total: float) -> str:
-    """Ask which meaning the ties of some data have."""
-    choices = "\n".join(f'  ties="{model.name}": {model.meaning}' for model in TIE_MODELS.values())
-    share = f"{tied:,.10g} of {total:,.10g} comparisons ({tied / total:.1%})"
-    return f"{share} ended level, and ties= (--ties) does not say what that means. Choose one:\n{choices}"
+def question(tied: float, total: float, are: str = "comparisons ({}) ended level") -> str:
+    """Ask which meaning the level pairs of some data have."""
+    choices = "\n".join(
+        f'  ties="{model.name}": {model.meaning}{"" if model.for_lists else " (pairs only)"}'
+        for model in TIE_MODELS.values()
+    )
+    level = f"{tied:,.10g} of {total:,.10g} {are.format(f'{tied / total:.1%}')}"
+    return f"{level}, and ties= (--ties) does not say what that means. Choose one:\n{choices}"
+
+
+def question_of_ballots(tied: float, total: float) -> str:
+    """The same about ballots, of which some may be longer."""
+    return question(tied, total, "ballots ({}) are pairs that ended level")

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from plackett.arguments import check_kind, is_missing
 from plackett.data.comparisons import LEFT, RIGHT, TIE, Comparisons, Factor, sorted_names
+from plackett.data.csv_columns import read_csv_columns
 from plackett.data.csv_table import CsvTable
 from plackett.data.factors import MISSING, factorise
 from plackett.data.files import Source, ending, read_lines, source_name
@@ -106,6 +107,7 @@ def load_comparisons(
     table = _open(source, delimiter)
     columns = choose_columns(table.columns, table.name, left, right, winner)
     chosen = _feature_columns(features)
+    table.load([columns, *chosen.values(), weight, cluster, by, time])
     sides = [table.factor(column) for column in (columns.left, columns.right)]
     for column, factor in zip((columns.left, columns.right), sides, strict=True):
         table.check_present(column, factor)
@@ -137,7 +139,21 @@ class _ComparisonTable:
     name: str
     columns: list[str]
     column: Callable[[str], Any]
-    is_text: bool
+    read: Callable[[list[str]], None] | None = None
+    """Reads some of the columns, before any of them is asked for."""
+
+    def load(self, wanted: list[ComparisonColumns | str | tuple[str, str] | None]) -> None:
+        """Read the wanted columns."""
+        if self.read is None:
+            return
+        names: list[str] = []
+        for one in wanted:
+            parts = [one.left, one.right, one.winner] if isinstance(one, ComparisonColumns) else [one]
+            for part in parts:
+                names += [] if part is None else [part] if isinstance(part, str) else part
+        for name in names:
+            self._check(name)
+        self.read(list(dict.fromkeys(names)))
 
     def _check(self, column: str) -> None:
         if column not in self.columns:
@@ -153,7 +169,7 @@ class _ComparisonTable:
         self._check(column)
         found = self.column(column)
         if isinstance(found, Factor):
-            values = np.array([*(_number(name) for name in found.names), np.nan])[found.codes]
+            values = np.append(_numbers(found.names), np.nan)[found.codes]
         else:
             values = column_numbers(found)
         if not np.isfinite(values).all():
@@ -169,6 +185,14 @@ class _ComparisonTable:
         return DataError(f"row {row + 1:,}: {problem}", file=self.name, remedy=remedy)
 
 
+def _numbers(texts: Sequence[Any]) -> npt.NDArray[np.float64]:
+    """Texts as numbers, NaN where they are none."""
+    try:
+        return np.array(texts).astype(np.float64)
+    except (TypeError, ValueError):
+        return np.array([_number(text) for text in texts], np.float64)
+
+
 def _number(text: Any) -> float:
     try:
         return float(text)
@@ -181,29 +205,46 @@ def _open(source: Any, delimiter: str | None) -> _ComparisonTable:
         lengths = {name: len(column) for name, column in source.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"all columns must have the same length, got {lengths}")
-        return _ComparisonTable("table", list(source), source.__getitem__, is_text=False)
+        return _ComparisonTable("table", list(source), source.__getitem__)
     if not isinstance(source, str | bytes) and not hasattr(source, "__fspath__") and not hasattr(source, "read"):
         frame = as_table(source)
-        return _ComparisonTable("table", column_names(frame), lambda name: table_column(frame, name), is_text=False)
+        return _ComparisonTable("table", column_names(frame), lambda name: table_column(frame, name))
     match ending(source):
         case ".parquet" | ".pq":
             read = read_parquet_columns(source)
-            return _ComparisonTable(source_name(source), read.names, read.column, is_text=False)
+            return _ComparisonTable(source_name(source), read.names, read.column)
         case ".jsonl" | ".ndjson" | ".json":
-            return _text_table(source_name(source), *_read_json_lines(source))
-    return _text_table(source_name(source), *_read_csv(source, delimiter))
+            columns, rows = _read_json_lines(source)
+            whole = dict(zip(columns, _factors(source_name(source), len(columns), rows), strict=True))
+            return _ComparisonTable(source_name(source), columns, whole.__getitem__)
+    return _csv_table(source, delimiter)
 
 
-def _text_table(name: str, columns: list[str], rows: Iterator[Sequence[Any]]) -> _ComparisonTable:
+def _csv_table(source: Source, delimiter: str | None) -> _ComparisonTable:
+    """Only the columns that are needed are read, by the compiled parser if it can."""
+    table = CsvTable(source, delimiter)
+    found: dict[str, Factor] = {}
+
+    def read(names: list[str]) -> None:
+        wanted = [table.header.index(name) for name in names]
+        factors = read_csv_columns(source, table.delimiter, len(table.header), wanted)
+        if factors is None:
+            rows = ([parse_csv_cell(row[k].strip()) for k in wanted] for row in table)
+            factors = _factors(table.name, len(wanted), rows)
+        found.update(zip(names, factors, strict=True))
+
+    return _ComparisonTable(table.name, table.header, found.__getitem__, read)
+
+
+def _factors(name: str, columns: int, rows: Iterator[Sequence[Any]]) -> list[Factor]:
     """Read all rows, a part at a time, so that memory holds codes and each different text once."""
-    parts: list[list[Factor]] = [[] for _ in columns]
+    parts: list[list[Factor]] = [[] for _ in range(columns)]
     while chunk := list(islice(rows, _ROWS_AT_ONCE)):
         for own, values in zip(parts, zip(*chunk, strict=True), strict=True):
             own.append(factorise(values))
     if not parts or not parts[0]:
         raise DataError("the file holds no comparisons", file=name)
-    whole = {column: _join(own) for column, own in zip(columns, parts, strict=True)}
-    return _ComparisonTable(name, columns, whole.__getitem__, is_text=True)
+    return [_join(own) for own in parts]
 
 
 def _join(parts: list[Factor]) -> Factor:
@@ -211,11 +252,6 @@ def _join(parts: list[Factor]) -> Factor:
     places = {name: number for number, name in enumerate(names)}
     codes = [np.array([*(places[name] for name in part.names), MISSING], np.int32)[part.codes] for part in parts]
     return Factor(np.concatenate(codes), list(names))
-
-
-def _read_csv(source: Source, delimiter: str | None) -> tuple[list[str], Iterator[Sequence[Any]]]:
-    table = CsvTable(source, delimiter)
-    return table.header, ([parse_csv_cell(cell.strip()) for cell in row] for row in table)
 
 
 def _read_json_lines(source: Source) -> tuple[list[str], Iterator[Sequence[Any]]]:
@@ -396,23 +432,19 @@ def _read_outcome(
     by_word = np.array([_by_word(value, spelled) for value in winners.names], np.int8)[winners.codes]
     by_name = _by_name(winners, left, right, names)
     unknown = (by_word == _NOT_YET) & (by_name == _NOT_YET)
-    if unknown.any():
-        row = int(np.argmax(unknown))
-        value = winners.names[winners.codes[row]]
-        raise table.error(
-            f"column {columns.winner!r} must name the winner, got {value!r}",
-            row,
-            f'Say what it means with outcomes={{{value!r}: "left"}} (or "right" or "tie")',
-        )
     unclear = (by_word != by_name) & (by_word != _NOT_YET) & (by_name != _NOT_YET)
-    if unclear.any():
-        row = int(np.argmax(unclear))
-        value = winners.names[winners.codes[row]]
-        raise table.error(
-            f"column {columns.winner!r} has {value!r}, which is the name of an item and may also mean a side",
-            row,
-            f'Say what it means with outcomes={{{value!r}: "left"}}, or rename the items',
-        )
+    for rows, problem, remedy in (
+        (unknown, "must name the winner, got {!r}", '(or "right" or "tie")'),
+        (unclear, "has {!r}, which is the name of an item and may also mean a side", ", or rename the items"),
+    ):
+        if rows.any():
+            row = int(np.argmax(rows))
+            value = winners.names[winners.codes[row]]
+            raise table.error(
+                f"column {columns.winner!r} {problem.format(value)}",
+                row,
+                f'Say what it means with outcomes={{{value!r}: "left"}} {remedy}'.replace(" ,", ","),
+            )
     return np.where(by_word != _NOT_YET, by_word, by_name).astype(np.int8)
 
 

@@ -34,8 +34,8 @@ class CsvTable:
         self.name = source_name(source)
         lines = read_lines(source)
         header = next(lines, "")
-        self._delimiter = delimiter or ("\t" if ending(source) == ".tsv" else _find_delimiter(header))
-        self._reader = csv.reader(itertools.chain([header], lines), delimiter=self._delimiter, strict=True)
+        self.delimiter = delimiter or ("\t" if ending(source) == ".tsv" else _find_delimiter(header))
+        self._reader = csv.reader(itertools.chain([header], lines), delimiter=self.delimiter, strict=True)
         self._rows = self._read()
         self.header = [parse_csv_cell(name.strip()) for name in next(self._rows, [])]
         if (name := find_duplicate(self.header)) is not None:
@@ -56,7 +56,7 @@ class CsvTable:
             if len(row) != len(self.header):
                 raise self.error(
                     f"expected {len(self.header)} cells as in the header, got {len(row)}",
-                    self._delimiter.join(row),
+                    self.delimiter.join(row),
                     "The line may be truncated",
                 )
             yield row

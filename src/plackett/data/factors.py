@@ -62,6 +62,13 @@ def _from_arrow(column: Any) -> Factor:
     return _factor(codes, encoded.dictionary.to_pylist())
 
 
+def merge_names(codes: npt.NDArray[np.int32], names: Iterable[Any]) -> Factor:
+    """The factor of codes whose names may be equal or missing."""
+    numbers = _Numbers()
+    places = np.fromiter(map(numbers.__getitem__, names), np.int32)
+    return _factor(places[codes], list(numbers))
+
+
 def _from_values(values: Iterable[Any]) -> Factor:
     numbers = _Numbers()
     # The bound method of a dict subclass calls __missing__ only for new values: all else runs in C.

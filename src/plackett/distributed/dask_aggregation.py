@@ -64,7 +64,7 @@ class _PartitionFacts:
     steps: Steps
     hash: str
     tied_weight: float
-    longest: int
+    tied_pairs: float
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class DaskBallots(Evidence):
 
     @property
     def tied_pairs(self) -> float:
-        return self.tied_weight if max(facts.longest for facts in self._facts) <= 2 else 0.0
+        return sum(facts.tied_pairs for facts in self._facts)
 
     @property
     def ranked(self) -> npt.NDArray[np.bool_]:
@@ -178,7 +178,7 @@ def _facts_of(part: BallotLikelihood, names: list[Any]) -> _PartitionFacts:
         _condensed(steps_of(rankings)),
         ballots_hash(rankings, names),
         rankings.tied_weight,
-        rankings.longest,
+        rankings.tied_pairs,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from types import NoneType
@@ -25,15 +25,14 @@ from plackett.aggregation.covariances import COVARIANCES
 from plackett.aggregation.evidence import Evidence
 from plackett.aggregation.fitting import Estimate, Settings, Warm, WorthFit, fit_worths
 from plackett.aggregation.groups import Board, CategoryDifference, category_differences, deviation_variance
-from plackett.aggregation.pair_evidence import PairEvidence
 from plackett.aggregation.prediction import outcome_probabilities, ranking_log_probabilities
 from plackett.aggregation.ratings import Ratings, rate
-from plackett.aggregation.reading import Reading, choose_features, read_evidence, with_cluster
+from plackett.aggregation.reading import Reading, choose_features, read_evidence
 from plackett.aggregation.simultaneous import PairwiseTests, letters, pairwise_tests, significant_ranks
 from plackett.aggregation.solvers import SOLVERS
 from plackett.aggregation.summary import COLUMNS, WorthRow, WorthSummary
-from plackett.aggregation.tie_models import TIE_MODELS, UNKNOWN, question
-from plackett.aggregation.voters import Voter, describe_voters, estimate_reliability, with_reliability
+from plackett.aggregation.tie_models import TIE_MODELS, UNKNOWN, question_of_ballots
+from plackett.aggregation.voters import Voter, fit_voters
 from plackett.aggregation.worth_figure import worth_figure
 from plackett.arguments import (
     as_numbers,
@@ -233,8 +232,8 @@ class RankAggregator(SavedModel):
         ):
             if hasattr(self, name):
                 delattr(self, name)
-        if self.voters is not None and (X is not None or self.prior):
-            raise ValueError("voters='reliability' takes neither X nor prior: use ridge")
+        if self.voters is not None and X is not None:
+            raise ValueError("voters='reliability' takes no X: leave out one of them")
         evidence = self._read(ballots, features, sample_weight, cluster)
         X_names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
         X = None if X is None else _check_features(X, evidence.names)
@@ -242,7 +241,7 @@ class RankAggregator(SavedModel):
         if self.voters is None:
             fit = fit_worths(evidence, X, self._settings(), start, centre)
         else:
-            fit = self._fit_voters(evidence, ballots, cluster)
+            fit, self.voters_ = fit_voters(evidence, self._settings())
         self._take(fit)
         if X is not None:
             self.n_features_in_ = X.shape[1]
@@ -257,22 +256,6 @@ class RankAggregator(SavedModel):
         if fit is None or fit.data.X is not None or not getattr(self, "_starts_warm", False):
             return None
         return Warm(dict(zip(self.items_, self.scores_, strict=True)), fit.parameters[fit.data.head :])
-
-    def _fit_voters(self, evidence: Evidence, data: Any, cluster: Any) -> WorthFit:
-        """Estimate the reliability of voters, then the worths with the votes scaled by it."""
-        if not isinstance(evidence, PairEvidence) or not isinstance(data, Comparisons):
-            raise ValueError("voters='reliability' needs comparisons of two items: pass Comparisons")
-        plain = fit_worths(evidence, None, self._settings())
-        kept: Any = plain.evidence
-        reliability = estimate_reliability(kept, self.ridge, self.feature_ridge)
-        scaled = with_reliability(kept, reliability)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about items, said before
-            fit = replace(fit_worths(scaled, None, self._settings()), outside=plain.outside, dropped=plain.dropped)
-        names = with_cluster(data, cluster).cluster
-        used = [] if names is None else names.used().names
-        self.voters_ = describe_voters(used, scaled, reliability, fit.parameters)
-        return fit
 
     def _fit_groups(self, data: Comparisons, features: Any, sample_weight: Any) -> None:
         """One board per category; shared ones are drawn to the board of all by the variance between them."""
@@ -408,7 +391,7 @@ class RankAggregator(SavedModel):
             raise ValueError("ballots on Dask take neither ties other than 'unknown' nor cluster: fit in memory")
         evidence = read_partitions(ballots, sample_weight, self.unranked)
         if self.ties is None and evidence.tied_pairs:
-            raise ValueError(question(evidence.tied_pairs, evidence.tied_weight + evidence.weight))
+            raise ValueError(question_of_ballots(evidence.tied_pairs, evidence.tied_weight + evidence.weight))
         return evidence
 
     @property
