@@ -346,7 +346,7 @@ def test_items_on_no_ballot_are_reported_and_left_out(options: dict[str, Any]) -
 
 
 def test_covariance_too_large_for_the_ballots_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plackett.estimators.aggregator._FREE_COVARIANCE", 1 << 20)
+    monkeypatch.setattr("plackett.aggregation.leaderboard._FREE_COVARIANCE", 1 << 20)
     n = 1000
     model = RankAggregator(prior=0.5).fit(np.column_stack([np.arange(n), (np.arange(n) + 1) % n]))
     with pytest.raises(ValueError, match=r"the covariance of 1,000 items: .* PLACKETT_MAX_EXPANSION higher"):

@@ -29,6 +29,7 @@ _ARRAY = re.compile(
     rb"'shape': *\(([\d, ]{0,200})\),? *\} *\n",
     re.DOTALL,
 )
+_LARGEST = 1e150  # about the square root of the largest number
 
 
 def regular_file(path: Path) -> Path:
@@ -99,3 +100,20 @@ def parse_arrays(stored: IO[bytes]) -> dict[str, npt.NDArray[Any]]:
             return {member.filename.removesuffix(".npy"): parse_array(archive.read(member)) for member in members}
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError) as error:
         raise ValueError(f"not a NumPy file of arrays ({error})") from None
+
+
+def field(description: dict[str, Any], name: str, *kinds: type) -> Any:
+    """A value of a description by name, which must have one of these types."""
+    value = description[name]
+    if float in kinds and type(value) is int:  # JSON has one type of number, and many programs write 1.0 as 1
+        value = float(value)
+    if type(value) not in kinds:
+        raise ValueError(f"{name} must be {' or '.join(kind.__name__ for kind in kinds)}, got {type(value).__name__}")
+    return value
+
+
+def check_numbers(name: str, values: npt.NDArray[np.float64]) -> None:
+    """Check numbers of a model on disk: finite, and small enough that their products are finite."""
+    low, high = values.min(initial=0.0), values.max(initial=0.0)
+    if not -_LARGEST <= low <= high <= _LARGEST:  # false for NaN, too
+        raise ValueError(f"{name} must be from {-_LARGEST:g} to {_LARGEST:g}, got {low} to {high}")

@@ -29,12 +29,13 @@ from plackett.data.hashes import fingerprint
 from plackett.data.listed_rows import ListedRows, is_dask
 from plackett.data.positions import make_position_bias
 from plackett.data.preference_graphs import PreferenceGraphs
+from plackett.data.untrusted import field
 from plackett.distributed import DaskRows, map_rows
 from plackett.errors import DataError
 from plackett.estimators import parameter_checks
 from plackett.estimators.click_ranker import ClickRanker
 from plackett.estimators.lightgbm_arguments import metrics_at, names_right_parameter, refuse_others
-from plackett.estimators.persistence import TREES, field, hash_of, measures_from_json, measures_to_json
+from plackett.estimators.persistence import TREES, hash_of, measures_from_json, measures_to_json
 from plackett.estimators.ranker import check_graph_options
 from plackett.losses.registry import check_item_weighting, function_name, is_function
 from plackett.objective import Floats

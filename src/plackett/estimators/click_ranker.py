@@ -10,7 +10,7 @@ from plackett.arguments import check_same_index
 from plackett.data.containers import RankingData
 from plackett.data.listed_rows import ListedRows, check_examined, check_item_weights, in_memory, is_frame
 from plackett.data.positions import PositionBias, make_positions
-from plackett.estimators.persistence import field
+from plackett.data.untrusted import field
 from plackett.estimators.ranker import BaseRanker
 
 

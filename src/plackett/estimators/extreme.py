@@ -27,9 +27,10 @@ from plackett.arguments import (
 from plackett.data.containers import Ballots, MultilabelData, RankingData, without_zeros
 from plackett.data.listed_rows import as_rows
 from plackett.data.tags import check_names, checked_tags, is_tags, learn_names, tag_matrix
+from plackett.data.untrusted import field
 from plackett.estimators import parameter_checks
 from plackett.estimators.network_estimator import NeuralEstimator, import_torch
-from plackett.estimators.persistence import check_folder, field
+from plackett.estimators.persistence import check_folder
 from plackett.estimators.recipes import make_recipe
 from plackett.losses.registry import Loss, check_form, find_loss
 from plackett.metrics import inverse_propensity, multilabel_ndcg

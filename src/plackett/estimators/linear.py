@@ -18,19 +18,12 @@ from plackett.arguments import as_csr, check_fraction, check_positive, check_ran
 from plackett.data.listed_rows import ListedRows, as_rows
 from plackett.data.positions import PositionBias, Positions, make_position_bias
 from plackett.data.preference_graphs import PreferenceGraphs
-from plackett.data.untrusted import parse_array, regular_file
+from plackett.data.untrusted import check_numbers, field, parse_array, regular_file
 from plackett.errors import DataError
 from plackett.estimators import parameter_checks
 from plackett.estimators.click_ranker import ClickRanker
 from plackett.estimators.lightgbm_arguments import refuse_others
-from plackett.estimators.persistence import (
-    COEFFICIENTS,
-    COVARIANCE,
-    check_numbers,
-    field,
-    measures_from_json,
-    measures_to_json,
-)
+from plackett.estimators.persistence import COEFFICIENTS, COVARIANCE, measures_from_json, measures_to_json
 from plackett.estimators.ranker import BaseRanker, check_graph_options
 from plackett.likelihood.partial_orders.order_objective import PartialOrderObjective
 from plackett.linear.features import scaled_features, with_position_columns

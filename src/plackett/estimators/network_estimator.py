@@ -16,16 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from plackett.arguments import check_positive, check_scores
 from plackett.data.hashes import fingerprint
+from plackett.data.untrusted import field
 from plackett.errors import DataError, MissingDependencyError
 from plackett.estimators import parameter_checks
-from plackett.estimators.persistence import (
-    WEIGHTS,
-    SavedModel,
-    field,
-    hash_of,
-    measures_from_json,
-    measures_to_json,
-)
+from plackett.estimators.persistence import WEIGHTS, SavedModel, hash_of, measures_from_json, measures_to_json
 
 if TYPE_CHECKING:
     import torch

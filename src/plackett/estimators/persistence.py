@@ -18,7 +18,6 @@ from types import NoneType
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -33,14 +32,13 @@ from plackett.data.files import (
     resolve_links,
     sync,
 )
-from plackett.data.untrusted import parse_json, regular_file
+from plackett.data.untrusted import field, parse_json, regular_file
 from plackett.errors import DataError, PlackettError
 from plackett.estimators.parameter_checks import Check
 from plackett.losses.registry import FunctionName, Loss, function_name, is_function
 
 _FORMAT = 1
 _LARGEST_DESCRIPTION = 1 << 26  # bytes; parsed, they can take twenty times as much memory
-_LARGEST = 1e150  # about the square root of the largest number
 _REPLACED_AT_MOST = 20  # times, while a model is read
 DESCRIPTION = "plackett.json"
 TREES = "model.txt"
@@ -195,23 +193,6 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_ctime_ns
-
-
-def field(description: dict[str, Any], name: str, *kinds: type) -> Any:
-    """A value of a description by name, which must have one of these types."""
-    value = description[name]
-    if float in kinds and type(value) is int:  # JSON has one type of number, and many programs write 1.0 as 1
-        value = float(value)
-    if type(value) not in kinds:
-        raise ValueError(f"{name} must be {' or '.join(kind.__name__ for kind in kinds)}, got {type(value).__name__}")
-    return value
-
-
-def check_numbers(name: str, values: npt.NDArray[np.float64]) -> None:
-    """Check numbers of a model on disk: finite, and small enough that their products are finite."""
-    low, high = values.min(initial=0.0), values.max(initial=0.0)
-    if not -_LARGEST <= low <= high <= _LARGEST:  # false for NaN, too
-        raise ValueError(f"{name} must be from {-_LARGEST:g} to {_LARGEST:g}, got {low} to {high}")
 
 
 def measures_to_json(value: Any) -> Any:
