@@ -1,16 +1,19 @@
-"""Leaderboards from comparisons: speed against evalica, choix and arena-rank; bootstrap; dead heats of lists; memory.
+"""Leaderboards from comparisons: speed against evalica, choix and arena-rank; CSV; bootstrap; dead heats; memory.
 
-    python benchmarks/leaderboards.py [--votes 1000000]
+    python benchmarks/leaderboards.py [--votes 1000000] [--arena environment/bin/python]
 
 Prints tables and writes results/leaderboards.json. Every side starts from the same Python lists of names and outcomes
-and ends with scores; evalica's and ours must agree. arena-rank is compared where it is installed.
+and ends with scores; evalica's and ours must agree. arena-rank pins versions that this project does not have: install
+it in an environment of its own, whose Python is given by --arena. Both sides then start from a pandas table in memory
+and end with ratings and sandwich intervals.
 """
 
 import argparse
-import importlib.util
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +22,8 @@ from typing import Any
 import choix
 import evalica
 import numpy as np
+import pandas as pd
+import polars as pl
 from measure import report, save
 from rich.console import Console
 
@@ -99,6 +104,72 @@ def against_choix(votes: int, items: int) -> dict[str, Any]:
     return {**seconds, "ratio": ratio}
 
 
+_ARENA = """
+import json, sys, time
+import pandas as pd
+from arena_rank.models.bradley_terry import BradleyTerry
+from arena_rank.utils.data_utils import PairDataset
+frame = pd.read_csv(sys.argv[1])
+seconds = []
+for _ in range(6):
+    start = time.perf_counter()
+    data = PairDataset.from_pandas(frame)
+    found = BradleyTerry(n_competitors=len(data.competitors)).compute_ratings_and_cis(data)
+    seconds.append(time.perf_counter() - start)
+numbers = {name: [float(x) for x in found[name]] for name in ("ratings", "variances")}
+print(json.dumps({"seconds": min(seconds[1:]), "items": found["competitors"], **numbers}))
+"""
+
+
+def against_arena(python: str, votes: int, items: int) -> dict[str, Any]:
+    """The first call of either side compiles and is not counted."""
+    left, right, winner = simulate(votes, items)
+    words = {"left": "model_a", "tie": "tie", "right": "model_b"}
+    frame = pd.DataFrame({"model_a": left, "model_b": right, "winner": [words[word] for word in winner]})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "votes.csv")
+        frame.to_csv(path, index=False)
+        command = [python, "-c", _ARENA, str(path)]
+        found = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - our own code
+    theirs = json.loads(found.stdout)
+
+    def ours() -> RankAggregator:
+        model = RankAggregator(ties="half", covariance="sandwich").fit(load_comparisons(frame))
+        model.ratings()
+        return model
+
+    model = ours()
+    seconds = {"plackett": interleaved({"plackett": ours}, 5)["plackett"], "arena-rank": theirs["seconds"]}
+    order = [model.items_.index(item) for item in theirs["items"]]
+    board = model.ratings()
+    gap = board.ratings[order] - np.array(theirs["ratings"])
+    errors = model.standard_errors_[order] * 400.0 / np.log(10.0)
+    ratio = seconds["arena-rank"] / seconds["plackett"]
+    quotient = errors / np.sqrt(theirs["variances"])
+    rows = [[name, f"{1e3 * s:,.0f}"] for name, s in seconds.items()] + [["ratio", f"{ratio:.1f}"]]
+    rows += [["largest difference of ratings", f"{np.ptp(gap) / 2:.2g}"]]
+    rows += [["standard errors, ours / theirs", f"{quotient.min():.3f} to {quotient.max():.3f}"]]
+    report(f"{votes:,} votes on {items} items: ratings and sandwich intervals", ["", "ms"], rows, console)
+    return {**seconds, "ratio": ratio, "largest difference of ratings": float(np.ptp(gap) / 2)}
+
+
+def csv_files(votes: int, items: int) -> dict[str, Any]:
+    """From a CSV file to `Comparisons`: by our own reader, or through a table of another library."""
+    left, right, winner = simulate(votes, items)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "votes.csv")
+        pd.DataFrame({"left": left, "right": right, "winner": winner}).to_csv(path, index=False)
+        sides: dict[str, Callable[[], Any]] = {
+            "load_comparisons(path)": lambda: load_comparisons(path),
+            "load_comparisons(pandas.read_csv(path))": lambda: load_comparisons(pd.read_csv(path)),
+            "load_comparisons(polars.read_csv(path))": lambda: load_comparisons(pl.read_csv(path)),
+        }
+        seconds = interleaved(sides, 5)
+    rows = [[name, f"{1e3 * s:,.0f}"] for name, s in seconds.items()]
+    report(f"A CSV file of {votes:,} votes", ["", "ms"], rows, console)
+    return seconds
+
+
 def bootstrap_rounds() -> dict[str, Any]:
     folder = os.environ.get("PLACKETT_DATA") or Path(__file__).parents[2] / "shared" / "data"
     data = load_comparisons(Path(folder, "llmfao", "crowd-comparisons.csv.xz"))
@@ -176,17 +247,21 @@ def memory(votes: int = 10_000_000) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--votes", type=int, default=1_000_000)
+    parser.add_argument("--arena", help="the Python of an environment that has arena-rank")
     parser.add_argument("--memory-votes", type=int, default=10_000_000)
     options = parser.parse_args()
     results = {
         "evalica": against_evalica(options.votes, 100),
         "choix": against_choix(options.votes // 10, 100),
+        "csv": csv_files(options.votes, 100),
         "bootstrap": bootstrap_rounds(),
         "dead heats": dead_heats(),
         "memory": memory(options.memory_votes),
     }
-    if importlib.util.find_spec("arena_rank") is None:
-        console.print("arena-rank is not installed and was left out")
+    if options.arena is None:
+        console.print("arena-rank was left out: name the Python of an environment that has it with --arena")
+    else:
+        results["arena-rank"] = against_arena(options.arena, options.votes, 100)
     save(results, "leaderboards", console)
 
 

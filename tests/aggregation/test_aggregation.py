@@ -423,7 +423,7 @@ def test_real_ballots_with_ties_match_enumeration(name: str) -> None:
         ballots = ballots.select(np.arange(500))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about items that must be left out
-        model = RankAggregator(on_infinite="drop").fit(ballots)
+        model = RankAggregator(ties="unknown", on_infinite="drop").fit(ballots)
     if model.dropped_items_:
         kept = np.isin(np.array(ballots.names), model.items_)
         numbers = np.cumsum(kept) - 1

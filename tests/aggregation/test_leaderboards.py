@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from data_folder import real_data
 from duels import probabilities, simulated
@@ -340,6 +341,37 @@ def test_age_weighs_comparisons() -> None:
     )
     with pytest.raises(ValueError, match="half_life and window need the time of comparisons"):
         RankAggregator(ties="half", half_life=1.0).fit(simulated(5))
+
+
+@pytest.mark.parametrize("groups", ["separate", "shared"])
+def test_boards_of_categories_know_what_is_given_beside_the_comparisons(groups: str) -> None:
+    """Features, weights and clusters as arguments of `fit`, or as parts of the comparisons."""
+    rng = np.random.default_rng(0)
+    data = replace(simulated(4, rows=600), by=Factor(rng.integers(0, 2, 600).astype(np.int32), ["day", "night"]))
+    x, weight, voter = rng.standard_normal((600, 1)), rng.integers(0, 4, 600), rng.integers(0, 30, 600)
+    whole = replace(
+        data, features=x, feature_names=("x",), weight=weight.astype(np.float64),
+        cluster=Factor(voter.astype(np.int32), list(range(30))),
+    )  # fmt: skip
+    one = RankAggregator(ties="davidson", groups=groups).fit(whole)
+    other = RankAggregator(ties="davidson", groups=groups).fit(
+        data, features=pd.DataFrame({"x": x[:, 0]}), sample_weight=weight, cluster=voter
+    )
+    for name in ("day", "night"):
+        for attribute in ("scores_", "coef_", "standard_errors_", "coef_standard_errors_"):
+            np.testing.assert_allclose(
+                getattr(one.boards_[name], attribute), getattr(other.boards_[name], attribute), atol=1e-12
+            )
+        assert one.boards_[name].covariance_kind_ == other.boards_[name].covariance_kind_ == "cluster"
+
+
+def test_partial_fit_starts_from_the_estimate() -> None:
+    data = simulated(7, rows=5000, features=1)
+    parts = RankAggregator(ties="davidson").fit(data.select(np.arange(4999)))
+    again = RankAggregator(ties="davidson").fit(data)
+    parts.partial_fit(data.select(np.arange(4999, 5000)))
+    assert parts.n_iter_ < again.n_iter_
+    np.testing.assert_allclose(parts.coef_, again.coef_, atol=1e-8)
 
 
 def test_random_voters_are_found() -> None:

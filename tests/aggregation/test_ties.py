@@ -59,6 +59,48 @@ def test_davidson_on_pudding_matches_published_estimates() -> None:
     assert round(model.tie_parameters_["delta"].value, 3) == 0.747
 
 
+R_RANKINGS = [
+    ["apple", "banana"],
+    ["banana", "orange", "pear", "apple"],
+    [{"banana", "orange", "pear"}, "apple"],
+    ["apple", "banana", "orange"],
+    [{"banana", "orange"}, "apple"],
+    ["apple", "pear", "orange"],
+]
+
+
+def test_dead_heats_match_published_estimates_of_r() -> None:
+    """The example on the help page of R's `PlackettLuce`, which prints coefficients relative to the first item.
+
+    R stops where sums agree to 1e-6.
+    """
+    model = RankAggregator(ties="davidson", prior=0.5).fit(R_RANKINGS)
+    np.testing.assert_allclose(model.scores_ - model.scores_[0], [0.0, 0.25287380, -0.61350684, -0.08688469], atol=1e-6)
+    found = [math.log(estimate.value) for estimate in model.tie_parameters_.values()]
+    np.testing.assert_allclose(found, [-2.15068112, -0.79245362], atol=1e-6)
+
+
+def test_dead_heats_match_stored_results_of_r() -> None:
+    """R's own test of `summary`, with standard errors, in which it counts the pseudo-rankings no more than we do."""
+    rankings: list[Any] = [
+        ["a", "b"],
+        ["b", "c", "a"],
+        [{"b", "c"}, "a"],
+        ["a", "b", "c"],
+        [{"b", "c"}, "a"],
+        ["a", "c"],
+    ]
+    model = RankAggregator(ties="davidson", prior=0.5).fit(rankings)
+    delta = model.tie_parameters_["delta_2"]
+    assert [round(model.difference(name, "a").difference, 4) for name in "bc"] == [0.2868, -0.4637]
+    assert [round(model.difference(name, "a").standard_error, 4) for name in "bc"] == [1.0129, 1.0280]
+    assert (round(math.log(delta.value), 4), round(delta.standard_error / delta.value, 4)) == (-1.0701, 0.9043)
+    assert round(-2 * model.log_likelihood_, 2) == 21.61
+    # Probabilities of the choices, as `fitted` gives them: b = c first of three, b first of a, b, c.
+    chosen = model.predict_proba([["a", "b"], [{"b", "c"}, "a"], ["a", "c"]])
+    np.testing.assert_allclose(chosen, [0.36656777, 0.07962156, 0.52604625], atol=1e-6)
+
+
 @pytest.mark.parametrize("ties", KINDS)
 @pytest.mark.parametrize("features", [0, 2])
 def test_fits_match_a_direct_optimisation(ties: str, features: int) -> None:

@@ -212,9 +212,7 @@ def _graph(rows: PairRows, *, with_ties: bool) -> Any:
     return step_graph(source, target, rows.items)
 
 
-def pair_evidence(
-    comparisons: Comparisons, model: TieModel, weights: Floats, decay: Floats | None, *, by_cluster: bool
-) -> PairEvidence:
+def pair_evidence(comparisons: Comparisons, model: TieModel, weights: Floats, decay: Floats | None) -> PairEvidence:
     """Comparisons with the weight of each, reduced to counts unless they have features.
 
     `decay` is the part of the weight that says how much a comparison counts, not how often it was seen.
@@ -233,7 +231,7 @@ def pair_evidence(
     make = single_rows if has_features else merged_rows
     rows = make(comparisons, total)
     clustered, cluster_names = None, ()
-    if by_cluster and comparisons.cluster is not None:
+    if comparisons.cluster is not None:
         used = comparisons.cluster.used()
         codes, cluster_names = used.codes, tuple(used.names)
         clustered = sorted_by_cluster(rows, codes) if has_features else clustered_rows(comparisons, total, codes)

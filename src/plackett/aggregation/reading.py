@@ -32,14 +32,13 @@ class Reading:
     unranked: str = "ignore"
     half_life: float | None = None
     window: float | None = None
-    by_cluster: bool = True
     random_state: Any = 0
 
 
 def read_evidence(data: Any, reading: Reading, sample_weight: Any, cluster: Any) -> Evidence:
     """Evidence of comparisons, or of rankings in any form."""
     if isinstance(data, Comparisons):
-        return read_comparisons(with_cluster(data, cluster), reading, sample_weight)
+        return read_comparisons(prepare_comparisons(data, None, sample_weight, cluster), reading)
     if isinstance(data, PreferenceGraphs):
         return _read_graphs(data, reading, sample_weight, cluster)
     if reading.half_life is not None or reading.window is not None:
@@ -87,7 +86,7 @@ def _read_ballots(ballots: Ballots, reading: Reading, cluster: Any) -> Evidence:
         raise ValueError(f"ties={model.name!r} is for pairs, got a ballot of {longest} items: use ties='davidson'")
     if voters is not None:
         pairs = replace(pairs, cluster=voters.select(np.diff(ballots.offsets) == 2))
-    return read_comparisons(pairs, reading, None)
+    return read_comparisons(pairs, reading)
 
 
 def pairs_of(ballots: Ballots) -> Comparisons | None:
@@ -107,6 +106,14 @@ def pairs_of(ballots: Ballots) -> Comparisons | None:
     )
 
 
+def prepare_comparisons(comparisons: Comparisons, features: Any, sample_weight: Any, cluster: Any) -> Comparisons:
+    """The comparisons with the features, weights and clusters that were given beside them."""
+    found = with_cluster(choose_features(comparisons, features), cluster)
+    if sample_weight is None:
+        return found
+    return replace(found, weight=found.weights * _check_weights(sample_weight, len(found)))
+
+
 def with_cluster(comparisons: Comparisons, cluster: Any) -> Comparisons:
     if cluster is None:
         return comparisons
@@ -123,16 +130,12 @@ def cluster_of(values: Any, rows: int) -> Factor:
     return factor
 
 
-def read_comparisons(comparisons: Comparisons, reading: Reading, sample_weight: Any) -> Evidence:
+def read_comparisons(comparisons: Comparisons, reading: Reading) -> Evidence:
     """Comparisons as evidence for the chosen model of ties; asks if none was chosen and there are ties."""
     check_names(comparisons.names)
     weights = comparisons.weights
-    if sample_weight is not None:
-        weights = weights * _check_weights(sample_weight, len(comparisons))
     decay = decay_of(comparisons, reading.half_life, reading.window)
-    return pair_evidence(
-        comparisons, _model(comparisons, weights, reading.ties), weights, decay, by_cluster=reading.by_cluster
-    )
+    return pair_evidence(comparisons, _model(comparisons, weights, reading.ties), weights, decay)
 
 
 def _model(comparisons: Comparisons, weights: Floats, ties: str | None) -> TieModel:

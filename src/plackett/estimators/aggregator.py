@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from types import NoneType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,7 +20,7 @@ from plackett.aggregation.fitting import Settings, Warm, WorthFit, fit_worths
 from plackett.aggregation.groups import deviation_variance
 from plackett.aggregation.item_features import check_item_features
 from plackett.aggregation.leaderboard import MOST_SAVED, Leaderboard
-from plackett.aggregation.reading import Reading, choose_features, read_evidence
+from plackett.aggregation.reading import Reading, prepare_comparisons, read_evidence
 from plackett.aggregation.saved_boards import describe_model, restore_model
 from plackett.aggregation.solvers import SOLVERS
 from plackett.aggregation.tie_models import TIE_MODELS, UNKNOWN, question_of_ballots
@@ -181,19 +180,22 @@ class RankAggregator(Leaderboard, SavedModel):
         if y is not None:
             raise ValueError("y must be None, because ballots hold their order: pass weights as sample_weight=")
         self._check_parameters(X)
-        self._fit_data(ballots, X, features, sample_weight, cluster)
-        if isinstance(ballots, Comparisons):
-            weighed = isinstance(sample_weight, NoneType) and isinstance(cluster, NoneType)
-            self._source = reduced(ballots) if weighed and features is None and X is None else None
-            if ballots.by is not None:
-                self._fit_groups(ballots, features, sample_weight)
+        if not isinstance(ballots, Comparisons):
+            if features is not None:
+                raise ValueError("features belong to comparisons: pass Comparisons, or item features as X=")
+            self._fit_data(ballots, X, sample_weight, cluster)
+            return self
+        data = reduced(prepare_comparisons(ballots, features, sample_weight, cluster))
+        self._fit_data(data, X)
+        self._source = data if X is None else None
+        if data.by is not None:
+            self._fit_groups(data)
         return self
 
     def _fit_data(
         self,
         ballots: Any,
         X: Any = None,
-        features: Any = None,
         sample_weight: Any = None,
         cluster: Any = None,
         centre: Any = None,
@@ -205,7 +207,7 @@ class RankAggregator(Leaderboard, SavedModel):
                 delattr(self, name)
         if self.voters is not None and X is not None:
             raise ValueError("voters='reliability' takes no X: leave out one of them")
-        evidence = self._read(ballots, features, sample_weight, cluster)
+        evidence = self._read(ballots, sample_weight, cluster)
         X_names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
         X = None if X is None else check_item_features(X, evidence.names)
         self._check_evidence(evidence)
@@ -228,33 +230,27 @@ class RankAggregator(Leaderboard, SavedModel):
             return None
         return Warm(dict(zip(self.items_, self.scores_, strict=True)), fit.parameters[fit.data.head :])
 
-    def _fit_groups(self, data: Comparisons, features: Any, sample_weight: Any) -> None:
+    def _fit_groups(self, data: Comparisons) -> None:
         """One board per category; shared ones are drawn to the board of all by the variance between them."""
-        weights = None if sample_weight is None else np.asarray(sample_weight)
-        self.boards_: dict[Any, RankAggregator] = {}
-        for name, part in data.categories().items():
-            chosen = None if weights is None or data.by is None else weights[data.by.codes == data.by.names.index(name)]
-            self.boards_[name] = self._fit_part(name, part, features, chosen, {})
+        parts = data.categories()
+        self.boards_: dict[Any, RankAggregator] = {
+            name: self._fit_part(name, part, self.get_params()) for name, part in parts.items()
+        }
         if self.groups == "shared" and len(self.boards_) > 1:
             boards = {name: board._board() for name, board in self.boards_.items()}
-            ridge = 1.0 / deviation_variance(boards, self._board())
+            options = self.get_params() | {"ridge": 1.0 / deviation_variance(boards, self._board())}
             centre = dict(zip(self.items_, self.scores_, strict=True))
-            for name, part in data.categories().items():
-                known = part.select(np.isin(part.left, self._codes(part)) & np.isin(part.right, self._codes(part)))
-                self.boards_[name] = self._fit_part(name, known, features, None, {"ridge": ridge}, centre)
+            known = [name in centre for name in data.names]
+            for name, part in parts.items():
+                rows = np.array(known)[part.left] & np.array(known)[part.right]
+                self.boards_[name] = self._fit_part(name, part.select(rows), options, centre)
 
-    def _codes(self, part: Comparisons) -> list[int]:
-        known = set(self.items_)
-        return [code for code, name in enumerate(part.names) if name in known]
-
-    def _fit_part(
-        self, name: Any, part: Comparisons, features: Any, weights: Any, options: dict[str, Any], centre: Any = None
-    ) -> RankAggregator:
-        board = clone(self).set_params(voters=None, **options)
+    def _fit_part(self, name: Any, part: Comparisons, options: dict[str, Any], centre: Any = None) -> RankAggregator:
+        board = RankAggregator(**options | {"voters": None})
         try:
             if board.covariance is None and part.cluster is not None and len(part.cluster.used().names) < 2:
                 board.covariance = "sandwich"
-            board._fit_data(used_items(part), features=features, sample_weight=weights, centre=centre)
+            board._fit_data(used_items(part), centre=centre)
         except ValueError as error:
             raise ValueError(f"category {name!r} cannot be fitted: {error}. Leave it out, or give a prior") from error
         return board
@@ -333,11 +329,7 @@ class RankAggregator(Leaderboard, SavedModel):
         if self.prior and X is not None:
             raise ValueError("prior must be 0 with item features X: use ridge")
 
-    def _read(self, ballots: Any, features: Any, sample_weight: Any, cluster: Any) -> Evidence:
-        if isinstance(ballots, Comparisons):
-            ballots = choose_features(ballots, features)
-        elif features is not None:
-            raise ValueError("features belong to comparisons: pass Comparisons, or item features as X=")
+    def _read(self, ballots: Any, sample_weight: Any, cluster: Any) -> Evidence:
         if are_dask(ballots):
             return self._read_dask(ballots, sample_weight, cluster)
         reading = Reading(
