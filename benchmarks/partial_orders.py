@@ -1,6 +1,6 @@
-"""The likelihood of partial orders: its cost, and how well models fitted to graphs recover the truth.
+"""The likelihood of partial orders: its accuracy, its cost, and how well models fitted to graphs recover the truth.
 
-    python benchmarks/partial_orders.py [costs | recovery SHARE ...]
+    python benchmarks/partial_orders.py [accuracy | costs | recovery SHARE ...]
 
 Without arguments everything is measured. Prints tables; results/partial_orders.json keeps the parts that were measured
 before.
@@ -25,19 +25,85 @@ from plackett.errors import AccuracyWarning
 from plackett.experiments.timing import interleaved
 from plackett.preferences import ballots_from_graphs
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from partial_order_cases import enumerated, random_graph, random_series_parallel
+
 console = Console()
 RESULTS = Path(__file__).parent / "results" / "partial_orders.json"
 
+COMPARED = 2000
 SIZES = (10**4, 10**5, 10**6)
 CROWNS = (10, 13, 16, 18)  # pairs of items: 2^(pairs + 1) + pairs - 1 down-sets
 CHAINS = (5, 8, 11, 14)  # items of each of five chains above one item: (items + 1)^5 + 1 down-sets
 DIAMONDS = (2, 4, 8, 16)
 FENCES = (8, 16, 32, 64)
 SAMPLED_ITEMS = (25, 50, 100, 200)
-ITEMS, VOTERS, SHARES, SEEDS = 50, 200, (0.2, 0.4, 0.8), 50
+ITEMS, VOTERS = 50, 200
+SEEDS = {0.2: 50, 0.4: 50, 0.8: 200}  # by share of pairs seen; with 80% of them tiers lose little
 METHODS = ("graph", "tiers", "pairs")
 RIDGE = 0.01  # just enough to keep worths finite that broken graphs do not determine
 LISTS, LENGTH, RELATIVE_ERROR = 1000, 20, 0.05
+
+
+# Accuracy
+
+
+def some_forest(rng: np.random.Generator, items: int) -> Any:
+    """Each item below one of those before it, or below none."""
+    names = rng.permutation(items)
+    parents = [int(rng.integers(-1, i)) for i in range(1, items)]
+    return [(names[parent], names[i]) for i, parent in enumerate(parents, 1) if parent >= 0]
+
+
+def some_tiers(rng: np.random.Generator, items: int) -> Any:
+    labels = rng.integers(0, 4, items)
+    return np.argwhere(labels[:, None] > labels)
+
+
+def some_graph(rng: np.random.Generator, items: int) -> Any:
+    return random_graph(rng, items, rng.choice([0.1, 0.2, 0.35, 0.5, 0.8]))
+
+
+GRAPHS: dict[str, tuple[str, Callable[[np.random.Generator, int], Any]]] = {
+    "forest": ("auto", some_forest),
+    "tiers": ("auto", some_tiers),
+    "trees": ("trees", some_graph),
+    "series-parallel": (
+        "series-parallel",
+        lambda rng, items: random_series_parallel(rng, rng.permutation(items).tolist(), bool(rng.integers(2))),
+    ),
+    "down-sets": ("down-sets", some_graph),
+}
+
+
+def accuracy() -> dict[str, Any]:
+    """The largest errors of each exact method against enumeration, over as many graphs as it evaluated."""
+    results = {}
+    for name, (method, make) in GRAPHS.items():
+        rng = np.random.default_rng(0)
+        found = {"graphs": 0, "value": 0.0, "gradient": 0.0}
+        while found["graphs"] < COMPARED:
+            items = int(rng.integers(3, 9))
+            scores, edges = rng.normal(0.0, 1.5, items), make(rng, items)
+            try:
+                result = partial_order_derivatives(scores, edges, method=method)
+            except ValueError:  # not a tree
+                continue
+            if result.method[0] == name:
+                value, gradient = enumerated(scores, edges)
+                found["graphs"] += 1
+                found["value"] = max(found["value"], float(abs(result.value[0] - value)))
+                found["gradient"] = max(found["gradient"], float(np.abs(result.gradient - gradient).max()))
+        results[name] = found
+    return results
+
+
+def show_accuracy(result: dict[str, Any]) -> None:
+    rows = [
+        [name, f"{found['graphs']:,}", f"{found['value']:.1e}", f"{found['gradient']:.1e}"]
+        for name, found in result.items()
+    ]
+    report("Largest errors against enumeration, 3 to 8 items", ["method", "graphs", "value", "gradient"], rows, console)
 
 
 # Cost
@@ -222,7 +288,7 @@ def recovery(share: float) -> dict[str, Any]:
     """By method and seed: the mean squared error, and the one that standard errors predict; coverage of the graph's."""
     found: dict[str, Any] = {"predicted": {name: [] for name in METHODS}, "covered": [], "seconds": []}
     found |= {name: [] for name in METHODS}
-    for seed in range(SEEDS):
+    for seed in range(SEEDS[share]):
         worths, graphs = simulate(seed, share)
         for name in METHODS:
             start = time.perf_counter()
@@ -238,36 +304,44 @@ def recovery(share: float) -> dict[str, Any]:
 def show_recovery(result: dict[str, Any]) -> None:
     rows = []
     for share, found in sorted(result.items()):
-        graph = np.array(found["graph"])
-        cells = [f"{float(share):.0%}", f"{graph.mean():.5f}"]
-        for method in ("tiers", "pairs"):
-            other = np.array(found[method])
-            gain = other - graph
-            error = gain.std(ddof=1) / np.sqrt(len(gain))
-            cells.append(f"{other.mean():.5f} (z = {gain.mean() / error:.1f}, graph better in {np.mean(gain > 0):.0%})")
-        rows.append([*cells, f"{np.mean(found['covered']):.1%}", f"{np.median(found['seconds']):.1f}"])
+        for seeds in sorted({min(SEEDS.values()), len(found["graph"])}):
+            graph = np.array(found["graph"][:seeds])
+            cells = [f"{float(share):.0%}", str(seeds), f"{graph.mean():.5f}"]
+            for method in METHODS[1:]:
+                other = np.array(found[method][:seeds])
+                z = (other - graph).mean() / (other - graph).std(ddof=1) * np.sqrt(seeds)
+                cells.append(f"{other.mean():.5f}, z = {z:.1f}, worse in {np.mean(other > graph):.0%}")
+            cells.append(f"{np.mean(found['covered'][:seeds]):.1%}")
+            rows.append([*cells, f"{np.median(found['seconds'][:seeds]):.1f}"])
     report(
-        f"{ITEMS} items, {VOTERS} voters, {SEEDS} seeds: mean squared error of log-worths",
-        ["pairs seen", "graph", "tiers", "pairs", "95% intervals cover", "seconds"],
+        f"{ITEMS} items, {VOTERS} voters: mean squared error of log-worths, paired over seeds",
+        ["pairs seen", "seeds", "graph", "tiers", "pairs", "95% intervals cover", "seconds"],
         rows,
         console,
     )
 
 
+def stored() -> dict[str, Any]:
+    """What was measured before."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    return {name: results[name] for name in ("accuracy", "costs", "recovery") if name in results}
+
+
 def main() -> None:
     wanted = sys.argv[1:]
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results.pop("versions", None)
-    results["threads"] = plackett.get_num_threads()
+    if not wanted or wanted[0] == "accuracy":
+        found = accuracy()
+        show_accuracy(found)
+        save(stored() | {"accuracy": found}, "partial_orders", console)
     if not wanted or wanted[0] == "costs":
-        results["costs"] = costs()
-        show_costs(results["costs"])
+        measured = {"threads": plackett.get_num_threads(), **costs()}
+        show_costs(measured)
+        save(stored() | {"costs": measured}, "partial_orders", console)
     if not wanted or wanted[0] == "recovery":
-        for share in [float(word) for word in wanted[1:]] or SHARES:
-            results.setdefault("recovery", {})[str(share)] = recovery(share)
-            save(results, "partial_orders", console)
-        show_recovery(results["recovery"])
-    save(results, "partial_orders", console)
+        for share in [float(word) for word in wanted[1:]] or SEEDS:
+            found = recovery(share)
+            save(stored() | {"recovery": stored().get("recovery", {}) | {str(share): found}}, "partial_orders", console)
+        show_recovery(stored()["recovery"])
 
 
 if __name__ == "__main__":

@@ -371,7 +371,17 @@ def test_graphs_of_preferences_are_fitted_as_graphs_tiers_or_pairs(plackett: Any
         code, _, error = plackett("aggregate", path, *arguments)
         assert code != 0
         assert message in " ".join(error.split())
+    path.write_text("list,better,worse\n1,a,b\n1,b,a\n1,b,c\n2,c,a\n2,a,b\n")
+    code, _, error = plackett("aggregate", path)
+    assert code != 0
+    assert "--merge-cycles ties the items of a cycle" in " ".join(error.split())
+    code, output, error = plackett("aggregate", path, "--merge-cycles", "--json")
+    assert code == 0, error
+    assert len(json.loads(output)["items"]) == 3
     path.write_text("winner,loser\na,b\n")
+    code, _, error = plackett("aggregate", path, "--merge-cycles")
+    assert code != 0
+    assert "--merge-cycles is for a file" in " ".join(error.split())
     code, _, error = plackett("aggregate", path, "--method", "graph")
     assert code != 0
     assert "must name the columns list, better and worse" in " ".join(error.split())

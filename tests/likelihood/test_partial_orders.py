@@ -3,65 +3,17 @@
 import itertools
 import math
 from decimal import Decimal, localcontext
-from functools import cache
 
 import mpmath as mp
 import numpy as np
 import pytest
+from partial_order_cases import all_enumerated, enumerated, many_graphs, random_graph, random_series_parallel
 
 import plackett
 from plackett import partial_order_derivatives, partial_order_log_likelihood
 from plackett.errors import AccuracyWarning
 from plackett.likelihood.partial_orders.order_evaluation import Sampler, evaluate_orders, sample_times
 from plackett.likelihood.partial_orders.order_structure import prepare
-
-
-def random_graph(rng, items, share):
-    """Each pair of a random order with the same probability."""
-    order = rng.permutation(items)
-    first, second = np.triu_indices(items, 1)
-    seen = rng.random(len(first)) < share
-    return np.stack([order[first[seen]], order[second[seen]]], 1)
-
-
-def many_graphs(rng, count, sizes, spread=1.0):
-    """Scores, edges and offsets of lists with random graphs from sparse to dense."""
-    lengths = rng.choice(sizes, count)
-    offsets = np.concatenate(([0], np.cumsum(lengths)))
-    graphs = [random_graph(rng, n, rng.choice([0.1, 0.2, 0.35, 0.5, 0.8])) for n in lengths]
-    edges = np.concatenate([graph + first for graph, first in zip(graphs, offsets[:-1], strict=True)])
-    return rng.normal(0.0, spread, offsets[-1]), edges, offsets
-
-
-@cache
-def orders_of(items):
-    return np.array(list(itertools.permutations(range(items))))
-
-
-def enumerated(scores, edges):
-    """log P and its gradient, summed over all orders that agree with the graph."""
-    orders = orders_of(len(scores))
-    places = np.argsort(orders, axis=1)
-    agree = np.all([places[:, a] < places[:, b] for a, b in edges], axis=0) if len(edges) else slice(None)
-    orders = orders[agree]
-    worths = np.exp(scores)[orders]
-    rest = np.cumsum(worths[:, ::-1], axis=1)[:, ::-1]
-    probability = np.prod(worths / rest, axis=1)
-    by_place = 1.0 - worths * np.cumsum(1.0 / rest, axis=1)
-    gradient = np.zeros(len(scores))
-    np.add.at(gradient, orders, probability[:, None] * by_place)
-    return np.log(probability.sum()), gradient / probability.sum()
-
-
-def all_enumerated(scores, edges, offsets):
-    values, gradients = [], []
-    for first, last in itertools.pairwise(offsets):
-        inside = (edges[:, 0] >= first) & (edges[:, 0] < last)
-        value, gradient = enumerated(scores[first:last], edges[inside] - first)
-        values.append(value)
-        gradients.append(gradient)
-    return np.array(values), np.concatenate(gradients)
-
 
 CASES = many_graphs(np.random.default_rng(0), 2500, [1, 2, 3, 4, 5, 6, 6, 6, 7, 7, 8], spread=1.5)
 
@@ -99,16 +51,6 @@ def test_trees_agree_with_enumeration(truth):
         np.testing.assert_allclose(found.value, truth[0][b], rtol=0, atol=1e-11)
         np.testing.assert_allclose(found.gradient, truth[1][first:last], rtol=0, atol=1e-11)
     assert checked > 120
-
-
-def random_series_parallel(rng, items, in_series):
-    """All pairs that are known in a random order built from orders in series and in parallel."""
-    if len(items) == 1:
-        return []
-    cut = int(rng.integers(1, len(items)))
-    upper, lower = items[:cut], items[cut:]
-    between = [(a, b) for a in upper for b in lower] if in_series else []
-    return [*between, *(pair for part in (upper, lower) for pair in random_series_parallel(rng, part, not in_series))]
 
 
 def test_series_parallel_orders_agree_with_enumeration():

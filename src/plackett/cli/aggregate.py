@@ -41,6 +41,14 @@ def aggregate(
             rich_help_panel=_COMPARISONS,
         ),
     ] = None,
+    merge_cycles: Annotated[
+        bool,
+        typer.Option(
+            "--merge-cycles",
+            help="Tie the items of a cycle of such preferences, which is an error otherwise.",
+            rich_help_panel=_COMPARISONS,
+        ),
+    ] = False,
     left: Annotated[
         str | None,
         typer.Option(help="Column of the left side. Default: usual names.", rich_help_panel=_COMPARISONS),
@@ -183,7 +191,9 @@ def aggregate(
     csv = {"items": items, "layout": layout, "weight": weight, "delimiter": delimiter, "tie": tie}
     is_plain = format_name is None and not edges and not columns.are_named and not any(csv.values())
     if method is not None or (is_plain and _holds_graphs(ballots)):
-        data, note = _read_graphs(ballots, method or "graph", is_plain), ""
+        data, note = _read_graphs(ballots, method or "graph", is_plain, merge_cycles), ""
+    elif merge_cycles:
+        raise typer.BadParameter("--merge-cycles is for a file with the columns list, better, worse")
     else:
         data, note = _read(ballots, edges, format_name, csv, columns)
     if note:
@@ -242,7 +252,7 @@ def _holds_graphs(source: Path) -> bool:
     return {"list", "better", "worse"} <= set(heading) and graph_columns(heading) is not None
 
 
-def _read_graphs(source: Path, method: str, is_plain: bool) -> Any:
+def _read_graphs(source: Path, method: str, is_plain: bool, merge_cycles: bool) -> Any:
     from plackett.data import load_preference_graphs
     from plackett.preferences import ballots_from_graphs
 
@@ -251,6 +261,10 @@ def _read_graphs(source: Path, method: str, is_plain: bool) -> Any:
     if not is_plain:
         raise typer.BadParameter("--method cannot be combined with --edges, --format or options of columns")
     graphs = load_preference_graphs(str(source))
+    if method != "pairs" and merge_cycles:
+        graphs = graphs.merge_cycles()
+    elif method != "pairs":
+        graphs.check_acyclic("--merge-cycles ties the items of a cycle")
     return graphs if method == "graph" else ballots_from_graphs(graphs, method=method)
 
 

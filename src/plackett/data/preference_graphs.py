@@ -102,13 +102,13 @@ class PreferenceGraphs:
         """
         return replace(self, edges=merge_cycles(self.edges, len(self.items)))
 
-    def check_acyclic(self) -> None:
+    def check_acyclic(self, remedy: str = "graphs.merge_cycles() ties the items of a cycle") -> None:
         """Raise ValueError if there is a cycle, and show it."""
         winners, losers = (np.ascontiguousarray(side, np.int32) for side in self.edges.T)
         _, _, order = sorted_graph(winners, losers, len(self.items))
         if len(order) < len(self.items):
             names = [self.names[item] for item in self.items.tolist()]
-            raise_cycle(winners, losers, order, names, "graphs.merge_cycles() ties the items of a cycle")
+            raise_cycle(winners, losers, order, names, remedy)
 
     @classmethod
     def from_rows(cls, edges: Any, offsets: Any, *, weights: Any = None) -> PreferenceGraphs:
