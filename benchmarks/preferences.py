@@ -21,7 +21,7 @@ import plackett
 from plackett import RankAggregator
 from plackett.data import Ballots, PreferenceGraphs
 from plackett.experiments.timing import PeakMemory, interleaved
-from plackett.preferences import ballots_from_tiers, tiers_from_graph
+from plackett.preferences import ballots_from_graphs, ballots_from_tiers, tiers_from_graph
 
 console = Console()
 Graph = Any  # (edges, 2)
@@ -210,12 +210,23 @@ def fit_graphs(graphs: list[Graph]) -> Any:
     return RankAggregator(ridge=RIDGE).fit(PreferenceGraphs.from_edges(graphs, names=range(ITEMS))).scores_
 
 
+def fit_separators(graphs: list[Graph]) -> Any:
+    """Scores are 0 for items that no separator is compared with."""
+    scores = np.zeros(ITEMS)
+    ballots = ballots_from_graphs(PreferenceGraphs.from_edges(graphs, names=range(ITEMS)), method="separators")
+    if len(ballots.weights):
+        model = RankAggregator(ridge=RIDGE).fit(ballots)
+        scores[[int(name) for name in model.items_]] = model.scores_
+    return scores - scores.mean()
+
+
 METHODS: dict[str, Callable[[list[Graph]], Any]] = {
     "graph, its own likelihood": fit_graphs,
     "finest partition, exact likelihood": lambda graphs: fit_tiers(graphs, "partition"),
     "longest chain, exact likelihood": lambda graphs: fit_tiers(graphs, "chain"),
     "edges as pairwise comparisons": lambda graphs: fit_pairs(graphs, implied=False),
     "implied pairs as pairwise comparisons": lambda graphs: fit_pairs(graphs, implied=True),
+    "pairs of separators, weighted": fit_separators,
 }
 
 
@@ -266,7 +277,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
     axes = figure.subplots(1, 3, sharey=True)
     for axis, (part, (title, column)) in zip(axes, PARTS.items(), strict=True):
         for name, colour, marker in zip(
-            METHODS, ("#009e73", "#0072b2", "#56b4e9", "#d55e00", "#e69f00"), "^oosD", strict=True
+            METHODS, ("#009e73", "#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#cc79a7"), "^oosDv", strict=True
         ):
             values = np.array([found[name] for found in result[part].values()])
             spread = 2 * values.std(axis=1, ddof=1) / np.sqrt(REPLICATIONS)
@@ -279,7 +290,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("mean squared error of log-worths")
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(path, dpi=150)
 
 

@@ -70,6 +70,21 @@ def test_series_parallel_orders_agree_with_enumeration():
         partial_order_derivatives(np.zeros(4), fence, method="series-parallel")
 
 
+@pytest.mark.parametrize("spread", [5.0, 15.0, 60.0])
+def test_nested_integrals_are_exact_for_scores_far_apart(spread):
+    """Parts may come and go within times that are 10^-20 and less of those of others."""
+    rng = np.random.default_rng(18)
+    fence = [(0, 1), (2, 1), (2, 3), (4, 3), (4, 5)]
+    for method in ("series-parallel", "series-parallel", "trees", "trees"):
+        in_series = random_series_parallel(rng, rng.permutation(6).tolist(), True)
+        edges = fence if method == "trees" else in_series
+        scores = rng.normal(0.0, spread, 6)
+        found = partial_order_derivatives(scores, edges, method=method)
+        exact = partial_order_derivatives(scores, edges, method="down-sets")
+        np.testing.assert_allclose(found.value, exact.value, rtol=1e-14, atol=1e-11)
+        np.testing.assert_allclose(found.gradient, exact.gradient, rtol=0, atol=1e-11)
+
+
 def test_large_series_parallel_orders_are_exact():
     """Diamonds of nine items above one item: each has 130 down-sets, so that three have more than two million."""
     rng = np.random.default_rng(17)

@@ -125,6 +125,7 @@ def test_loss_trains_a_network_on_graphs():
 def test_containers_from_names_and_tables():
     graphs = PreferenceGraphs.from_edges([[("a", "b"), ("c", "b")], [], [("b", "a")]], weights=[1, 2, 3])
     assert graphs.names == ["a", "b", "c"]
+    assert PreferenceGraphs.from_rows([], [0, 2, 3]).edges.shape == (0, 2)
     assert graphs.offsets.tolist() == [0, 3, 3, 5]
     assert [(graphs.names[graphs.items[u]], graphs.names[graphs.items[v]]) for u, v in graphs.edges] == [
         ("a", "b"), ("c", "b"), ("b", "a"),

@@ -49,7 +49,7 @@ class PreferenceGraphs:
         items = whole_numbers("items", self.items)
         offsets = check_offsets(self.offsets, len(items))
         edges = as_array("edges", self.edges)
-        edges = edges.astype(np.int64) if edges.size == 0 else edges
+        edges = np.empty((0, 2), np.int64) if edges.size == 0 else edges
         if edges.ndim != 2 or edges.shape[1] != 2:
             raise ValueError(f"edges must have the shape (edges, 2), got {edges.shape}")
         edges = whole_numbers("edges", edges.reshape(-1)).reshape(-1, 2)

@@ -50,17 +50,52 @@ def _interpolate(j, o, k, panel, f, shifts, weights):
     return total
 
 
-@inner_part
-def _half(panel, j, splits, width, matrix, shifts, weights, y, near, far, near_reached, scratch):
-    """log of the integral over x < t / 2 of exp(near(x) + far(t - x)), t node j of the panel.
-
-    `near_reached` bounds the logarithm of what x below some node can add.
-    """
+@inner
+def _highest(panel, j, splits, far):
+    """The largest value of `far` at t - x for x < t / 2, t node j of the panel."""
     highest = far[panel * NODES + j]
     for k in range(max(panel - splits - 2, 0) * NODES, panel * NODES + j):
         highest = max(highest, far[k])
+    return highest
+
+
+@inner_part
+def _fill_below(panels, width, matrix, y, f, below):
+    """below[m] = log of the integral of exp(f) up to the left end of panel m."""
+    below[0] = f[0] + y[0]  # before the first node: negligible, but not zero
+    for panel in range(panels):
+        base = panel * NODES
+        peak = -math.inf
+        for k in range(NODES):
+            peak = max(peak, f[base + k] + y[base + k])
+        whole = 0.0
+        for k in range(NODES):
+            whole += matrix[NODES, k] * math.exp(f[base + k] + y[base + k] - peak)
+        below[panel + 1] = log_add(below[panel], peak + math.log(0.5 * width * whole))
+
+
+@inner_part
+def _fill_below_backward(panels, width, matrix, y, f, below, by_below, by_f):
+    """Pass the derivatives by `below` on to f. `later` is scaled by what is below the end of the panel."""
+    later = 0.0
+    for panel in range(panels - 1, -1, -1):
+        later += by_below[panel + 1]
+        if later != 0.0:
+            for k in range(panel * NODES, (panel + 1) * NODES):
+                by_f[k] += 0.5 * width * later * matrix[NODES, k % NODES] * math.exp(f[k] + y[k] - below[panel + 1])
+        later *= math.exp(below[panel] - below[panel + 1])
+
+
+@inner_part
+def _half(panel, j, splits, width, matrix, shifts, weights, y, near, far, below, scratch):
+    """log of the integral over x < t / 2 of exp(near(x) + far(t - x)), t node j of the panel; `below` is that of near.
+
+    Where x is so small that t - x is t, that is all of `near` times far(t).
+    """
+    highest = _highest(panel, j, splits, far)
     peak, total = -math.inf, 0.0
-    for o in range(splits, min(panel + 1, splits + shifts.shape[1])):
+    end = min(panel + 1, splits + shifts.shape[1])
+    for o in range(splits, end):
         base = (panel - o) * NODES
         own_peak = -math.inf
         for k in range(NODES):
@@ -73,20 +108,20 @@ def _half(panel, j, splits, width, matrix, shifts, weights, y, near, far, near_r
             total, peak = total * math.exp(peak - own_peak) + own, own_peak
         else:
             total += own * math.exp(own_peak - peak)
-        if total > 0.0 and near_reached[base] + highest < peak + math.log(0.5 * width * total) - _NEGLIGIBLE:
-            break
-    return peak + math.log(0.5 * width * total) if total > 0.0 else -math.inf
+        if total > 0.0 and below[panel - o] + highest < peak + math.log(0.5 * width * total) - _NEGLIGIBLE:
+            return peak + math.log(0.5 * width * total)
+    value = peak + math.log(0.5 * width * total) if total > 0.0 else -math.inf
+    return log_add(value, below[panel - end + 1] + far[panel * NODES + j])
 
 
 @inner_part
 def _half_backward(
-    panel, j, splits, width, matrix, shifts, weights, y, near, far, near_reached, log_value, share, by_near, by_far
+    panel, j, splits, width, matrix, shifts, weights, y, near, far, below, log_value, share, by_near, by_far, by_below
 ):
-    """Add share times the derivatives of exp(log of the half) / exp(log_value) by near and far."""
-    highest = far[panel * NODES + j]
-    for k in range(max(panel - splits - 2, 0) * NODES, panel * NODES + j):
-        highest = max(highest, far[k])
-    for o in range(splits, min(panel + 1, splits + shifts.shape[1])):
+    """Add share times the derivatives of exp(log of the half) / exp(log_value) by near and far, and by `below`."""
+    highest = _highest(panel, j, splits, far)
+    end = min(panel + 1, splits + shifts.shape[1])
+    for o in range(splits, end):
         base = (panel - o) * NODES
         for k in range(NODES):
             log_term = near[base + k] + y[base + k] + _interpolate(j, o - splits, k, panel, far, shifts, weights)
@@ -95,8 +130,11 @@ def _half_backward(
             there = (panel - shifts[j, o - splits, k]) * NODES
             for i in range(NODES):
                 by_far[there + i] += part * weights[j, o - splits, k, i]
-        if near_reached[base] + highest < log_value - _NEGLIGIBLE:
-            break
+        if below[panel - o] + highest < log_value - _NEGLIGIBLE:
+            return
+    part = share * math.exp(below[panel - end + 1] + far[panel * NODES + j] - log_value)
+    by_far[panel * NODES + j] += part
+    by_below[panel - end + 1] += part
 
 
 @inner
@@ -114,21 +152,23 @@ def _tilt(s, rate, points, t, functions, tilted):
 
 @inner_part
 def _join_series(
-    s, p, q, rate, items, begin, panels, width, splits, matrix, shifts, weights, y, t, functions, tilted, scratch
+    s, p, q, rate, items, begin, panels, width, splits, matrix, shifts, weights, y, t, functions, tilted, below, scratch
 ):
-    """log g of P above Q, neither of which is forced to be an item."""
+    """log g of P above Q."""
     _tilt(p, rate, panels * NODES, t, functions, tilted)
+    _fill_below(panels, width, matrix, y, tilted, below[0])
+    _fill_below(panels, width, matrix, y, functions[DENSITY, q], below[1])
     first = _first_panel(items, begin, width, splits)
     for panel in range(first, panels):
         for j in range(NODES):
             functions[DENSITY, s, panel * NODES + j] = log_add(
                 _half(
-                    panel, j, splits, width, matrix, shifts, weights, y, tilted, functions[DENSITY, q],
-                    functions[REACHED, p], scratch,
+                    panel, j, splits, width, matrix, shifts, weights, y, tilted, functions[DENSITY, q], below[0],
+                    scratch,
                 ),
                 _half(
-                    panel, j, splits, width, matrix, shifts, weights, y, functions[DENSITY, q], tilted,
-                    functions[REACHED, q], scratch,
+                    panel, j, splits, width, matrix, shifts, weights, y, functions[DENSITY, q], tilted, below[1],
+                    scratch,
                 ),
             )  # fmt: skip
     known = first * NODES
@@ -138,13 +178,18 @@ def _join_series(
 
 @inner_part
 def _join_series_backward(
-    s, p, q, rate, items, begin, panels, width, splits, matrix, shifts, weights, y, t, functions, tilted, by_tilted
-):
+    s, p, q, rate, items, begin, panels, width, splits, matrix, shifts, weights, y, t, functions, tilted, by_tilted,
+    below, by_below,
+):  # fmt: skip
     """Pass the derivative by log g on to both parts; returns that by L_Q."""
     points = panels * NODES
     _tilt(p, rate, points, t, functions, tilted)
+    _fill_below(panels, width, matrix, y, tilted, below[0])
+    _fill_below(panels, width, matrix, y, functions[DENSITY, q], below[1])
     for k in range(points):
         by_tilted[k] = 0.0
+    for panel in range(panels + 1):
+        by_below[0, panel] = by_below[1, panel] = 0.0
     for panel in range(_first_panel(items, begin, width, splits), panels):
         for j in range(NODES):
             at = panel * NODES + j
@@ -152,13 +197,17 @@ def _join_series_backward(
             if abs(share) < _SMALLEST_SHARE:
                 continue
             _half_backward(
-                panel, j, splits, width, matrix, shifts, weights, y, tilted, functions[DENSITY, q],
-                functions[REACHED, p], log_value, share, by_tilted, functions[BY_DENSITY, q],
+                panel, j, splits, width, matrix, shifts, weights, y, tilted, functions[DENSITY, q], below[0], log_value,
+                share, by_tilted, functions[BY_DENSITY, q], by_below[0],
             )  # fmt: skip
             _half_backward(
-                panel, j, splits, width, matrix, shifts, weights, y, functions[DENSITY, q], tilted,
-                functions[REACHED, q], log_value, share, functions[BY_DENSITY, q], by_tilted,
+                panel, j, splits, width, matrix, shifts, weights, y, functions[DENSITY, q], tilted, below[1], log_value,
+                share, functions[BY_DENSITY, q], by_tilted, by_below[1],
             )  # fmt: skip
+    _fill_below_backward(panels, width, matrix, y, tilted, below[0], by_below[0], by_tilted)
+    _fill_below_backward(
+        panels, width, matrix, y, functions[DENSITY, q], below[1], by_below[1], functions[BY_DENSITY, q]
+    )
     by_rate = 0.0
     for k in range(points):
         functions[BY_DENSITY, p, k] += by_tilted[k]
@@ -252,6 +301,7 @@ def series_blocks(
         points = panels * NODES
         y, t, log_f = np.empty(points), np.empty(points), np.empty(points)
         tilted, by_tilted = np.empty(points), np.empty(points)
+        below, by_below = np.empty((2, panels + 1)), np.empty((2, panels + 1))
         for k in range(points):
             y[k] = begin + width * (k // NODES + 0.5 * (1.0 + nodes[k % NODES]))
             t[k] = math.exp(y[k])
@@ -273,7 +323,7 @@ def series_blocks(
             else:
                 _join_series(
                     s, p, q, rates[q], items[s], begin, panels, width, splits, matrix, shifts, weights, y, t,
-                    functions, tilted, scratch,
+                    functions, tilted, below, scratch,
                 )  # fmt: skip
             for k in range(points):
                 log_f[k] = functions[DENSITY, s, k] + y[k]
@@ -300,7 +350,7 @@ def series_blocks(
             else:
                 by_rate[q] += _join_series_backward(
                     s, p, q, rates[q], items[s], begin, panels, width, splits, matrix, shifts, weights, y, t,
-                    functions, tilted, by_tilted,
+                    functions, tilted, by_tilted, below, by_below,
                 )  # fmt: skip
         total = 0.0
         for i in range(n):
