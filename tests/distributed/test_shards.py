@@ -359,7 +359,8 @@ ESTIMATORS = """
         labels, scores = model.predict_top(test.X, 5)
         return {"labels": labels.tolist(), "scores": scores.tolist(), "all": model.predict(test.X).tolist(),
                 "score": model.score(test), "history": [list(row.values()) for row in model.history_],
-                "best": model.best_epoch_, "held": len(model.networks_[0].output.weight)}
+                "best": model.best_epoch_, "held": len(model.networks_[0].output.weight),
+                "path": model.linear_path_ is not None and model.linear_path_.weight.shape[1]}
 
     class Cut(Exception):
         pass
@@ -529,6 +530,8 @@ def test_sharded_estimators_match_the_whole_layer(way: str, fitted: Any) -> None
     (whole,), parts = fitted[f"{way} whole"], fitted[f"{way} shards"]
     assert [part["held"] for part in parts] == [15, 16]
     assert whole["held"] == 31
+    has_path = way != "logistic"
+    assert [part["path"] for part in [*parts, whole]] == ([15, 16, 31] if has_path else [False] * 3)
     for part in parts:
         assert_same_model(part, whole)
         assert part["labels"] == parts[0]["labels"]

@@ -107,9 +107,9 @@ REMARKS = (
     "nDCG@5.",
     "The paper's PSP on E-4K does not use propensities of the training rows, unlike on D-1K and in the extreme "
     "classification repository: at all places, PSP@k / P@k agrees with propensities of the test rows. Its nDCG@10 on "
-    "E-4K is below its nDCG@5, although rows there have five labels on average and labels found later still count. Its "
-    "PSnDCG grows with k in a way that neither the ratio of sums nor the mean of ratios does. We show these numbers "
-    "but do not compare them.",
+    "E-4K agrees with a definition that counts no labels beyond place min(k, number of the row's labels), "
+    '`multilabel_ndcg(depth="labels")`, not with the repository\'s, which is ours here. Its PSnDCG divides by less '
+    "than the best ranking; no form that was tried fits it. We show these numbers but do not compare them.",
     "The baselines on D-1K are better here than in the paper, except for P@1 of PL-LB, so the gaps are smaller. The "
     "same holds on E-4K: PL-LB has 7 to 11 points of P@k more than in the paper, PL-Partition 0.5 to 2.3.",
     "Stand-ins are generated from a Plackett-Luce model with the shape of a data set that was not available. Their "
