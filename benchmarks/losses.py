@@ -8,6 +8,7 @@ number of threads; memory is measured in fresh processes.
 
 import math
 import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -60,14 +61,22 @@ def memory_of(arguments: tuple[str, int]) -> int:
     return peak.added
 
 
-def against_length() -> dict[str, Any]:
-    names = list(losses.LOSSES)
+def seconds_by_length(
+    names: Sequence[str], lengths: Sequence[int], repeats: Callable[[int], int]
+) -> dict[str, list[float]]:
+    """The seconds of a step of each loss, for each length."""
     seconds: dict[str, list[float]] = {name: [] for name in names}
-    for length in LENGTHS:
+    for length in lengths:
         problem = paper_lists(length)
-        found = interleaved({name: lambda n=name, p=problem: step(n, *p) for name in names}, 5 if length < 10**5 else 1)
+        found = interleaved({name: lambda n=name, p=problem: step(n, *p) for name in names}, repeats(length))
         for name in names:
             seconds[name].append(found[name])
+    return seconds
+
+
+def against_length() -> dict[str, Any]:
+    names = list(losses.LOSSES)
+    seconds = seconds_by_length(names, LENGTHS, lambda length: 5 if length < 10**5 else 1)
     jobs = [(name, length) for name in names for length in LENGTHS]
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as fresh:
         added = dict(zip(jobs, fresh.map(memory_of, jobs), strict=True))
@@ -80,12 +89,7 @@ def pairwise() -> dict[str, Any]:
     names = ("partition", "ranknet", "ranksvm")
     problem = paper_lists(10**5)
     seconds = interleaved({name: lambda n=name: step(n, *problem) for name in names}, 9)
-    growth: dict[str, list[float]] = {name: [] for name in names}
-    for length in PAIRWISE_LENGTHS:
-        problem = paper_lists(length)
-        found = interleaved({name: lambda n=name, p=problem: step(n, *p) for name in names}, 7 if length < 10**6 else 3)
-        for name in names:
-            growth[name].append(found[name])
+    growth = seconds_by_length(names, PAIRWISE_LENGTHS, lambda length: 7 if length < 10**6 else 3)
     logs = np.log(PAIRWISE_LENGTHS)
     return {
         "seconds": seconds,

@@ -25,7 +25,7 @@ from plackett.errors import PlackettError
 from plackett.lists import IntArray
 from plackett.losses.shard import Shard
 from plackett.neural.optimisers import sparse_parameters
-from plackett.neural.processes import Found, SingleProcess
+from plackett.neural.processes import Found, SingleProcess, has_process_group
 
 _WAIT = 1800.0
 _LONGEST_WAIT = 1e9
@@ -59,15 +59,14 @@ def raising_lost_process() -> Iterator[None]:
 def current_processes(label_shards: int = 1) -> SingleProcess:
     """The process group that is initialised now, as a mesh with `label_shards` columns; without one, this process."""
     shards = check_positive("label_shards", label_shards)
-    together = distributed.is_available() and distributed.is_initialized()
-    return ProcessMesh(shards) if together or shards > 1 else SingleProcess()
+    return ProcessMesh(shards) if has_process_group() or shards > 1 else SingleProcess()
 
 
 class ProcessMesh(SingleProcess):
     """The process group that is initialised when this is made, as a mesh with `label_shards` columns."""
 
     def __init__(self, label_shards: int = 1) -> None:
-        together = distributed.is_available() and distributed.is_initialized()
+        together = has_process_group()
         self.world = distributed.get_world_size() if together else 1
         self.shards = check_positive("label_shards", label_shards)
         if self.world % self.shards:

@@ -29,7 +29,7 @@ from plackett.arguments import check_choice, check_count, check_positive, check_
 from plackett.data.comparisons import Comparisons, concatenate_comparisons, reduced, used_items
 from plackett.data.untrusted import parse_arrays, regular_file
 from plackett.distributed import are_dask
-from plackett.estimators.parameter_checks import Check, above_zero, or_none, seed
+from plackett.estimators.parameter_checks import Check, above_zero, check_parameters, or_none, seed
 from plackett.estimators.persistence import WORTHS, SavedModel
 
 Floats = npt.NDArray[np.float64]
@@ -319,7 +319,7 @@ class RankAggregator(Leaderboard, SavedModel):
             value = getattr(self, name)
             if not isinstance(value, int | float | np.number) or not 0.0 <= value < math.inf:
                 raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
-        self._check_kinds()
+        check_parameters(self)
         check_positive("max_iter", self.max_iter)
         if self.solver == "mm" and (self.ridge or X is not None or self.ties not in (None, UNKNOWN)):
             raise ValueError(

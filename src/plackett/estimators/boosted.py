@@ -265,7 +265,7 @@ class BoostedRanker(ClickRanker):
         """
         refuse_others("fit", others)
         check_objective(self.objective)
-        self._check_kinds()
+        parameter_checks.check_parameters(self)
         check_params(self._lightgbm_params())
         check_item_weighting(self.objective, item_weight)
         initial = _booster_of(init_model)

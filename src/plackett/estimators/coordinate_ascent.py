@@ -103,7 +103,7 @@ class CoordinateAscentRanker(LinearModel):
             eval_group, eval_names: the sizes of lists and the names of the evaluation sets, one entry for each.
         """
         refuse_others("fit", others)
-        self._check_kinds()
+        parameter_checks.check_parameters(self)
         for name, value in (("tol", self.tol), ("penalty", self.penalty)):
             if not isinstance(value, int | float | np.number) or not 0.0 <= value < np.inf:
                 raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")

@@ -29,7 +29,7 @@ from plackett.data.listed_rows import as_rows
 from plackett.data.tags import check_names, checked_tags, is_tags, learn_names, tag_matrix
 from plackett.data.untrusted import field
 from plackett.estimators import parameter_checks
-from plackett.estimators.network_estimator import NeuralEstimator, import_torch
+from plackett.estimators.network_estimator import NeuralEstimator, find_processes, import_torch
 from plackett.estimators.persistence import check_folder
 from plackett.estimators.recipes import make_recipe
 from plackett.losses.registry import Loss, check_form, find_loss
@@ -375,15 +375,14 @@ class ExtremeClassifier(NeuralEstimator):
             resume: resume from the checkpoint if there is one; False: start over.
         """
         import_torch("ExtremeClassifier")
-        from plackett.distributed import current_processes
         from plackett.neural.extreme_data import LabelledRows, LabelSampler, without_grades
         from plackett.neural.extreme_task import ExtremeLoss, ExtremeMetric, ExtremeTask
         from plackett.neural.training_loop import TaskMaker
 
-        current_processes().agree(self._described_parameters())
-        self._check_kinds()
+        find_processes().agree(self._described_parameters())
+        parameter_checks.check_parameters(self)
         objective, options = self._loss()
-        self._processes = current_processes(self.label_shards)
+        self._processes = find_processes(self.label_shards)
         check_positive("batch_size", self.batch_size)
         rows, labels = self._data(X, Y, reset=True)
         self._learn_names(Y, label_names, int(labels.shape[1]))
@@ -649,15 +648,11 @@ class ExtremeClassifier(NeuralEstimator):
     def load(cls, path: str | os.PathLike[str], **parameters: Any) -> Self:
         """Read a model that `save` wrote. With label_shards all processes call this together."""
         import_torch("ExtremeClassifier")
-        from plackett.distributed import current_processes
-
-        current_processes(parameters.get("label_shards", 1))  # raise here: the error does not concern the file
+        find_processes(parameters.get("label_shards", 1))  # raise here: the error does not concern the file
         return super().load(path, **parameters)
 
     def _load_state(self, folder: Path, state: dict[str, Any]) -> None:
-        from plackett.distributed import current_processes
-
-        self._processes = current_processes(self.label_shards)
+        self._processes = find_processes(self.label_shards)
         about = field(state, "about", dict)
         self.n_labels_ = check_positive("labels", about["labels"])
         self.recipe_ = field(about, "recipe", dict) if "recipe" in about else {}  # older models have none

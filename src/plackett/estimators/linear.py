@@ -297,7 +297,7 @@ class LinearRanker(ClickRanker, LinearModel):
             eval_group, eval_names: the sizes of lists and the names of the evaluation sets, one entry for each.
         """
         refuse_others("fit", others)
-        self._check_kinds()
+        parameter_checks.check_parameters(self)
         check_linear_objective(self.objective)
         check_item_weighting(self.objective, item_weight)
         l1, l2 = self._penalties()

@@ -43,6 +43,17 @@ def import_torch(feature: str) -> Any:
     return torch
 
 
+def find_processes(label_shards: int = 1) -> SingleProcess:
+    """The processes that train together. Without a process group, no code of `plackett.distributed` runs."""
+    from plackett.neural.processes import SingleProcess, has_process_group
+
+    if check_positive("label_shards", label_shards) == 1 and not has_process_group():
+        return SingleProcess()
+    from plackett.distributed import current_processes
+
+    return current_processes(label_shards)
+
+
 class NeuralEstimator(SavedModel):
     """An estimator that trains an ensemble of networks.
 

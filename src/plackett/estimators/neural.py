@@ -20,7 +20,7 @@ from plackett.errors import DataError
 from plackett.estimators import parameter_checks
 from plackett.estimators.click_ranker import ClickRanker
 from plackett.estimators.lightgbm_arguments import refuse_others
-from plackett.estimators.network_estimator import NeuralEstimator, import_torch
+from plackett.estimators.network_estimator import NeuralEstimator, find_processes, import_torch
 from plackett.lists import Lists, make_lists
 from plackett.losses.registry import Loss, check_item_weighting, find_loss
 from plackett.metrics import get_metric
@@ -216,14 +216,13 @@ class NeuralRanker(NeuralEstimator, ClickRanker):
         """
         refuse_others("fit", others)
         import_torch("NeuralRanker")
-        from plackett.distributed import current_processes
         from plackett.neural import FeatureScaling
         from plackett.neural.ranking_task import RankingTask, ScaledLists
         from plackett.neural.training_loop import TaskMaker
 
-        processes = current_processes()
+        processes = find_processes()
         processes.agree(self._described_parameters())
-        self._check_kinds()
+        parameter_checks.check_parameters(self)
         loss = find_loss(self.objective)
         options = loss.check_options(self.objective_options)
         check_item_weighting(self.objective, item_weight)

@@ -15,6 +15,13 @@ from plackett.metrics import get_metric
 Check = Callable[[str, Any], Any]
 """Called with the name of a parameter and its value."""
 
+
+def check_parameters(estimator: Any) -> None:
+    """Check each parameter that the `parameter_kinds` of an estimator name."""
+    for name, check in estimator.parameter_kinds.items():
+        check(name, getattr(estimator, name))
+
+
 whole_number: Check = partial(check_count, least=-(2**31), most=2**31 - 1)
 
 

@@ -65,10 +65,6 @@ class SavedModel(BaseEstimator):
     saved_by_name: ClassVar[tuple[str, ...]] = ()
     """Parameters of which the name is saved where they are functions. A loaded model has it as a `FunctionName`."""
 
-    def _check_kinds(self) -> None:
-        for name, check in self.parameter_kinds.items():
-            check(name, getattr(self, name))
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as a folder, completely or not at all. It replaces an older model, but nothing else."""
         check_is_fitted(self)

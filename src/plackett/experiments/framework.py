@@ -69,6 +69,18 @@ class Findings:
         return ", ".join([*parts, *([f"{len(verdicts) - judged} {NOT_JUDGED}"] if judged < len(verdicts) else [])])
 
 
+def group_results(results: Results, *names: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    """The results by the values that their cells have for these names.
+
+    >>> group_results([({"data": "a", "seed": 0}, {"x": 1}), ({"data": "a", "seed": 1}, {"x": 2})], "data")
+    {('a',): [{'x': 1}, {'x': 2}]}
+    """
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for cell, result in results:
+        groups.setdefault(tuple(cell[name] for name in names), []).append(result)
+    return groups
+
+
 def _nothing(_cell: Cell, _results: Results) -> Mapping[str, Any]:
     return {}
 

@@ -57,6 +57,7 @@ from plackett.likelihood.kernel_parts import (
     NODE_Y,
     decay_rate,
     deep_threshold,
+    exponentials,
     mean_and_variance,
 )
 
@@ -288,10 +289,7 @@ def _whole_vectors(nodes):
 @inner_sum
 def _normalised_exponentials(f, top, q):
     """q = exp(f - top) divided by its sum, which is returned."""
-    total = 0.0
-    for k in range(f.size):
-        q[k] = fast_exp(f[k] - top)
-        total += q[k]
+    total = exponentials(f, top, q)
     for k in range(f.size):
         q[k] /= total
     return total

@@ -19,9 +19,16 @@ from plackett.arguments import check_finite, check_float_tensor, check_top, to_n
 from plackett.likelihood import vectorised
 from plackett.likelihood.core import evaluate
 from plackett.likelihood.sparse_kernels import gradient_of_others, log_sum_of_others
-from plackett.likelihood.tensors import at_least_single, in_single_precision, numpy_labels, tol_for, work_type
+from plackett.likelihood.tensors import (
+    NotDifferentiable,
+    OnceDifferentiable,
+    at_least_single,
+    in_single_precision,
+    numpy_labels,
+    tol_for,
+    work_type,
+)
 from plackett.likelihood.tiers import Tiers, make_tiers
-from plackett.likelihood.torch_op import NotDifferentiable, OnceDifferentiable
 from plackett.lists import IntArray, check_offsets, offsets_from_sizes
 from plackett.threads import at_most, run_over_ranges
 

@@ -1,4 +1,4 @@
-"""Tensors at the border between torch and the compiled kernels: types, labels and precision."""
+"""Tensors between torch and the compiled kernels: types, labels, precision, autograd functions that derive once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 from plackett.arguments import check_tol, ranks_if_large
 
 _HALF = (torch.float16, torch.bfloat16)
+_TWICE = (
+    "the Plackett-Luce likelihood cannot be differentiated twice by autograd: call it without create_graph=True, or "
+    "take the diagonal of its Hessian from plackett.partition_derivatives"
+)
+_FORWARD = "the Plackett-Luce likelihood has no forward-mode derivative: use reverse mode (torch.func.grad, jacrev)"
 _Function = TypeVar("_Function", bound=Callable[..., Tensor])
 
 
@@ -89,3 +95,51 @@ def in_single_precision(function: _Function) -> _Function:
         return rounded_like(function(scores.float(), *arguments, **options), scores)
 
     return cast("_Function", wrapped)
+
+
+class OnceDifferentiable(torch.autograd.Function):
+    """A function with a backward pass but no forward-mode derivative."""
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(_FORWARD)
+
+
+class NotDifferentiable(OnceDifferentiable):
+    """A part of a backward pass, which cannot be differentiated itself."""
+
+    @staticmethod
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *_: Any) -> Any:
+        raise RuntimeError(_TWICE)
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(_TWICE)
+
+
+class ScaledGradient(NotDifferentiable):
+    """gradient * factor."""
+
+    @staticmethod
+    def forward(scores: Tensor, gradient: Tensor, factor: Tensor) -> Tensor:
+        return gradient * factor
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], scores: Tensor, gradient: Tensor, factor: Tensor) -> Any:
+        moved = [
+            x if dim is None else x.movedim(dim, 0) for x, dim in zip((scores, gradient, factor), in_dims, strict=True)
+        ]
+        return ScaledGradient.apply(*moved), 0
+
+
+def refuse_second_derivative(scores: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient; if autograd records the backward pass, with a node that refuses a second derivative."""
+    if not torch.is_grad_enabled():
+        return gradient
+    one = torch.ones((), device=scores.device, dtype=scores.dtype)
+    result: Tensor = ScaledGradient.apply(scores, gradient, one)
+    return result

@@ -13,70 +13,22 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
 from plackett.arguments import check_finite, check_float_tensor, check_midpoint_options, check_top
 from plackett.likelihood import vectorised
 from plackett.likelihood.constants import LARGEST_SCORE
 from plackett.likelihood.core import evaluate
-from plackett.likelihood.tensors import in_single_precision, numpy_labels, numpy_of, tol_for
+from plackett.likelihood.tensors import (
+    OnceDifferentiable,
+    ScaledGradient,
+    in_single_precision,
+    numpy_labels,
+    numpy_of,
+    tol_for,
+)
 from plackett.likelihood.tiers import TierWeighting, make_tiers
 from plackett.lists import IntArray, flat_lists, offsets_from_sizes
 from plackett.threads import at_most
-
-_TWICE = (
-    "the Plackett-Luce likelihood cannot be differentiated twice by autograd: call it without create_graph=True, or "
-    "take the diagonal of its Hessian from plackett.partition_derivatives"
-)
-_FORWARD = "the Plackett-Luce likelihood has no forward-mode derivative: use reverse mode (torch.func.grad, jacrev)"
-
-
-class OnceDifferentiable(torch.autograd.Function):
-    """A function with a backward pass but no forward-mode derivative."""
-
-    @staticmethod
-    def jvp(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(_FORWARD)
-
-
-class NotDifferentiable(OnceDifferentiable):
-    """A part of a backward pass, which cannot be differentiated itself."""
-
-    @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, *_: Any) -> Any:
-        raise RuntimeError(_TWICE)
-
-    @staticmethod
-    def jvp(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(_TWICE)
-
-
-class _ScaledGradient(NotDifferentiable):
-    """gradient * factor."""
-
-    @staticmethod
-    def forward(scores: Tensor, gradient: Tensor, factor: Tensor) -> Tensor:
-        return gradient * factor
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], scores: Tensor, gradient: Tensor, factor: Tensor) -> Any:
-        moved = [
-            x if dim is None else x.movedim(dim, 0) for x, dim in zip((scores, gradient, factor), in_dims, strict=True)
-        ]
-        return _ScaledGradient.apply(*moved), 0
-
-
-def refuse_second_derivative(scores: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient; if autograd records the backward pass, with a node that refuses a second derivative."""
-    if not torch.is_grad_enabled():
-        return gradient
-    one = torch.ones((), device=scores.device, dtype=scores.dtype)
-    result: Tensor = _ScaledGradient.apply(scores, gradient, one)
-    return result
 
 
 class _Partition(OnceDifferentiable):
@@ -112,7 +64,7 @@ class _Partition(OnceDifferentiable):
         scores, gradient = ctx.saved_tensors
         sizes = torch.as_tensor(ctx.sizes, device=gradient.device)
         factor = torch.repeat_interleave(grad_value, sizes, output_size=gradient.shape[-1])
-        return _ScaledGradient.apply(scores, gradient, factor), None, None, None, None, None
+        return ScaledGradient.apply(scores, gradient, factor), None, None, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, scores: Tensor, labels: Tensor, offsets: Any, *options: Any) -> Any:
@@ -146,7 +98,7 @@ class _WithGradient(OnceDifferentiable):
         factor = torch.repeat_interleave(
             grad_value, torch.as_tensor(ctx.sizes, device=gradient.device), output_size=len(gradient)
         )
-        return _ScaledGradient.apply(scores, gradient, factor), None, None, None
+        return ScaledGradient.apply(scores, gradient, factor), None, None, None
 
 
 def with_gradient(scores: Tensor, value: Tensor, gradient: Tensor, offsets: Any) -> Tensor:

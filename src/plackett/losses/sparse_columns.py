@@ -19,9 +19,15 @@ from torch import Tensor
 from plackett.arguments import check_top
 from plackett.likelihood.approximations import efron_or_breslow
 from plackett.likelihood.sparse_rows import ExactShortLists, Positives, positives_of, sparse_likelihood
-from plackett.likelihood.tensors import at_least_single, in_single_precision, tol_for
+from plackett.likelihood.tensors import (
+    OnceDifferentiable,
+    at_least_single,
+    in_single_precision,
+    refuse_second_derivative,
+    tol_for,
+)
 from plackett.likelihood.tiers import Tiers
-from plackett.likelihood.torch_op import OnceDifferentiable, partition_log_likelihood, refuse_second_derivative
+from plackett.likelihood.torch_op import partition_log_likelihood
 from plackett.losses import loss_kernels, pair_sums
 from plackett.losses.listwise import lower_bound_loss
 from plackett.losses.loss_lists import reduce_losses

@@ -11,12 +11,17 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 from plackett.lists import IntArray
 from plackett.losses.shard import Shard
 
 Found = TypeVar("Found")
+
+
+def has_process_group() -> bool:
+    """Whether this process has joined a process group of torch.distributed."""
+    return distributed.is_available() and distributed.is_initialized()
 
 
 class SingleProcess:

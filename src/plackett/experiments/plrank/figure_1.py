@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from plackett.experiments.datasets import DataFolder
-from plackett.experiments.framework import Cell, Experiment, Findings, Results
+from plackett.experiments.framework import Cell, Experiment, Findings, Results, group_results
 from plackett.experiments.plrank.systems import (
     DATA,
     LINEAR,
@@ -20,6 +20,7 @@ from plackett.experiments.plrank.systems import (
     repeatable,
     summarise,
     title,
+    values_of_lists,
     with_errors,
 )
 from plackett.report.page import Axis, Column, LinePlot, Section, Table
@@ -58,9 +59,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[
 
 
 def find(_: Mapping[str, Any], results: Results) -> Findings:
-    by: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for cell, result in results:
-        by.setdefault(cell["data"], {}).setdefault(cell["system"], []).append(result)
+    by = group_results(results, "data", "system")
     rows = [
         {
             "data": name,
@@ -69,11 +68,11 @@ def find(_: Mapping[str, Any], results: Results) -> Findings:
             "NDCG@10": (pooled := pool([part["points"][k] for part in parts]))["means"]["NDCG@10"],
             "se": pooled["errors"]["NDCG@10"],
         }
-        for name, systems in by.items()
-        for system, parts in systems.items()
+        for (name, system), parts in by.items()
         for k, steps in enumerate(point["steps"] for point in parts[0]["points"])
     ]
-    plots = [_plot(name, [row for row in rows if row["data"] == name]) for name in by]
+    names = dict.fromkeys(name for name, _ in by)
+    plots = [_plot(name, [row for row in rows if row["data"] == name]) for name in names]
     columns: list[str | Column] = [
         "data",
         "system",
@@ -82,12 +81,8 @@ def find(_: Mapping[str, Any], results: Results) -> Findings:
         Column("standard error", format=".4f"),
     ]
     table = Table(columns, [[title(row["data"]), *list(row.values())[1:]] for row in rows])
-    values = {
-        name: {system: [v for part in parts for v in part["ndcg@10"]] for system, parts in systems.items()}
-        for name, systems in by.items()
-    }
     section = Section("Linear systems during fitting", [*plots, table], "Bands show standard errors over test lists.")
-    return Findings([section], linear_claims(values), rows, remarks=REMARKS)
+    return Findings([section], linear_claims(values_of_lists(by)), rows, remarks=REMARKS)
 
 
 def _plot(name: str, rows: list[dict[str, Any]]) -> LinePlot:

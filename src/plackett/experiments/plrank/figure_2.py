@@ -11,7 +11,7 @@ import numpy as np
 from plackett import LinearRanker, metrics
 from plackett.data.containers import RankingData
 from plackett.experiments.datasets import DataFolder
-from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results
+from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results, group_results
 from plackett.experiments.plrank.systems import (
     coordinate_ascent,
     fold_cells,
@@ -84,9 +84,7 @@ def _with_features(data: RankingData, columns: Any) -> RankingData:
 
 
 def find(_: Mapping[str, Any], results: Results) -> Findings:
-    by: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for cell, result in results:
-        by.setdefault((cell["data"], cell["order"]), []).append(result)
+    by = group_results(results, "data", "order")
     rows = []
     for (name, order), parts in by.items():
         for system in SYSTEMS:

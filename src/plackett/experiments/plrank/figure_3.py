@@ -12,7 +12,7 @@ from plackett.data import concatenate, k_fold
 from plackett.data.containers import RankingData
 from plackett.data.splits import Fold
 from plackett.experiments.datasets import DataFolder
-from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results
+from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results, group_results
 from plackett.experiments.plrank.systems import (
     boosted,
     fold_of,
@@ -69,9 +69,7 @@ def _splits(fold: Fold) -> list[tuple[RankingData, RankingData]]:
 
 
 def find(_: Mapping[str, Any], results: Results) -> Findings:
-    by: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for cell, result in results:
-        by.setdefault((cell["data"], cell["system"]), []).append(result)
+    by = group_results(results, "data", "system")
     rows = []
     for (name, system), parts in by.items():
         for k, number in enumerate(parts[0]["rounds"]):

@@ -177,6 +177,14 @@ def with_errors(name: str, means: Sequence[float], errors: Sequence[float], x: S
 # Comparisons
 
 
+def values_of_lists(by: Mapping[tuple[str, ...], Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, list[float]]]:
+    """NDCG@10 of every list, by data set and system, from results by data set and system."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for (name, system), parts in by.items():
+        values.setdefault(name, {})[system] = [value for part in parts for value in part["ndcg@10"]]
+    return values
+
+
 class Pair(NamedTuple):
     """The lead of the first system over the second, and the p value of the paired t-test over lists."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from plackett.experiments.datasets import DataFolder
-from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results
+from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results, group_results
 from plackett.experiments.plrank.systems import (
     DATA,
     LEVEL,
@@ -30,6 +30,7 @@ from plackett.experiments.plrank.systems import (
     rounds_of,
     summarise,
     title,
+    values_of_lists,
     with_errors,
 )
 from plackett.report import Reproduced
@@ -121,13 +122,9 @@ def _judged(scores: Any, test: Any, cell: Cell) -> dict[str, Any]:
 
 
 def find(_: Mapping[str, Any], results: Results) -> Findings:
-    by: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for cell, result in results:
-        by.setdefault((cell["data"], cell["system"]), []).append(result)
+    by = group_results(results, "data", "system")
     rows = [_row(name, system, parts) for (name, system), parts in by.items()]
-    values: dict[str, dict[str, list[float]]] = {}
-    for (name, system), parts in by.items():
-        values.setdefault(name, {})[system] = [value for part in parts for value in part["ndcg@10"]]
+    values = values_of_lists(by)
     compared = [
         Reproduced([title(row["data"]), row["system"], metric], paper, row[metric], row[f"{metric} se"])
         for row in rows
