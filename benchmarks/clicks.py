@@ -8,11 +8,11 @@ and without `position`, LightGBM's lambdarank with `position` and XGBoost's unbi
 clicks, and are compared by NDCG@10 on other lists against true grades, paired by list. Trees of all libraries have the
 same size.
 
-The second part has simulations in which the correction is not needed, and in which it fails. The third one compares
+The second part has simulations in which the correction is not needed, and in which it fails. The third compares
 training with and without positions in time, the last one estimators of the gradient of a policy.
 
 Prints tables, writes results/clicks.json and the figures of docs/clicks.md. Finished fits are kept in
-results/clicks.partial.json, from which a run that was interrupted goes on.
+results/clicks.partial.json, so an interrupted run continues from there.
 """
 
 import json

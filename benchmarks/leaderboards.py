@@ -234,7 +234,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 
 
 def memory(votes: int = 10_000_000) -> dict[str, Any]:
-    """The peak of a process of its own, tables of strings included."""
+    """Peak memory of a separate process, including its tables of strings."""
     code = _MEMORY.format(folder=str(Path(__file__).parent), votes=votes)
     start = time.perf_counter()
     command = [sys.executable, "-c", code]

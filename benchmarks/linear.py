@@ -270,7 +270,7 @@ def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
     console.print(f"{plackett.get_num_threads()} threads\n")
     results: dict[str, Any] = {"threads": plackett.get_num_threads()}
-    results["coordinate ascent, seconds a sweep"] = coordinate_ascent_speed()
+    results["coordinate ascent, seconds per sweep"] = coordinate_ascent_speed()
     results["fits"] = fitting_speed()
     results["coverage"] = coverage()
     results["mq2008"] = mq2008()

@@ -209,10 +209,10 @@ def constants() -> dict[str, float]:
 
     between = together(2, 1, "link")[0]
     return {
-        "s a multiplication": least(layer) / (4 * BATCH * labels * HIDDEN),
-        "s a parameter": least(adam.step) / (labels * HIDDEN),
-        "s a number of an entry": least(bag) / (BATCH * entries * HIDDEN),
-        "s a parameter of a feature": least(sparse.step) / (len(np.unique(columns)) * HIDDEN),
+        "s per multiplication": least(layer) / (4 * BATCH * labels * HIDDEN),
+        "s per parameter": least(adam.step) / (labels * HIDDEN),
+        "s per number of an entry": least(bag) / (BATCH * entries * HIDDEN),
+        "s per parameter of a feature": least(sparse.step) / (len(np.unique(columns)) * HIDDEN),
         "latency": between["small"] / 2,
         "s a byte": between["large"] / (8 << 23),
     }
@@ -248,10 +248,11 @@ def step(c: dict[str, float], labels: int, data: int, shards: int, rows: int = R
     gathered = (data - 1) * touched_by(own_rows) * (4 * HIDDEN + 8)
     messages.append(((data - 1) * c["latency"] + gathered * c["s a byte"], gathered))
     compute = (
-        4 * own_rows * own_labels * HIDDEN * c["s a multiplication"]
-        + own_labels * HIDDEN * c["s a parameter"]
-        + own_rows * ENTRIES * HIDDEN * c["s a number of an entry"]
-        + touched_by(rows) * HIDDEN * c["s a parameter of a feature"]  # every process gathers the features of all rows
+        4 * own_rows * own_labels * HIDDEN * c["s per multiplication"]
+        + own_labels * HIDDEN * c["s per parameter"]
+        + own_rows * ENTRIES * HIDDEN * c["s per number of an entry"]
+        # Every process gathers the features of all rows.
+        + touched_by(rows) * HIDDEN * c["s per parameter of a feature"]
     )
     waiting = sum(seconds for seconds, _ in messages)
     memory = 16 * own_labels * HIDDEN + 12 * FEATURES * HIDDEN + 16 * own_rows * HIDDEN + 2e8

@@ -132,7 +132,7 @@ def processor_time(sides: dict[str, Callable[[], Any]]) -> dict[str, float]:
 
 
 def linear_costs(name: str, make: Callable[[int, np.random.Generator], Any]) -> dict[str, Any]:
-    """Seconds of value and gradient, the structure of the graph found anew."""
+    """Seconds for value and gradient, including the analysis of the graph's structure."""
     rng = np.random.default_rng(0)
     rows = {}
     for items in SIZES:

@@ -297,7 +297,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
 def main() -> None:
     start = time.perf_counter()
     results: dict[str, Any] = {"threads": plackett.get_num_threads()}
-    if "recovery" in sys.argv[1:]:  # the rest as it was measured before
+    if "recovery" in sys.argv[1:]:  # keep the other parts of the last run
         results |= json.loads((Path(__file__).parent / "results" / "preferences.json").read_text())
         results.pop("versions", None)
     else:

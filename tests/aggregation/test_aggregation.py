@@ -266,8 +266,8 @@ def test_ties_do_not_connect() -> None:
 def test_error_names_the_items_without_a_finite_worth() -> None:
     core = [["a", "b"], ["b", "c"], ["c", "a"]]
     cases = {
-        "of worth 0, for they beat none of the rest: x": [["a", "x"]],
-        "of infinite worth, for none of the rest beats them: x": [["x", "a"]],
+        "of worth 0, because they beat none of the others: x": [["a", "x"]],
+        "of infinite worth, because none of the others beats them: x": [["x", "a"]],
         "not compared with the rest: x, y": [["x", "y"]],
     }
     for words, more in cases.items():
@@ -305,7 +305,7 @@ def test_error_counts_many_items() -> None:
 def test_unbeaten_items_rank_above_the_rest(tmp_path: Path) -> None:
     """Ranks count the items above, whose mutual order is unknown; items below make no difference."""
     core = [["a", "b"], ["b", "c"], ["c", "a"], ["a", "c"]]
-    with pytest.warns(UserWarning, match="none of the rest beats them: x, y"):
+    with pytest.warns(UserWarning, match="none of the others beats them: x, y"):
         model = RankAggregator().fit([*core, ["x", "a"], ["y", "b"], ["c", "z"], ["p", "q"]])
     whole = RankAggregator().fit(core)
     assert model.outside_ == {"below": ["z"], "above": ["x", "y"], "apart": ["p", "q"]}
@@ -318,7 +318,7 @@ def test_unbeaten_items_rank_above_the_rest(tmp_path: Path) -> None:
     assert lines[1] == ["1", "-", "2", "x,", "y", "infinite"]
     assert lines[5] == ["6", "z", "0"]
     assert lines[6] == ["p,", "q", "unknown"]
-    assert "left out x, y (of infinite worth, for none of the rest beats them)" in str(summary)
+    assert "left out x, y (of infinite worth, because none of the others beats them)" in str(summary)
     summary.save(tmp_path / "worths.json")
     stored = json.loads((tmp_path / "worths.json").read_text())
     assert [(row["item"], row["where"]) for row in stored["outside"][:2]] == [("z", "below"), ("x", "above")]

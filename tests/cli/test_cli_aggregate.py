@@ -104,8 +104,11 @@ def test_page_does_not_call_a_lower_item_first(plackett: Any, tmp_path: Path) ->
     rows = _rows(output)
     assert [row[:2] for row in rows] == [["1", "Alexei"], ["2", "Alexander"], ["3", "Evgeni"], ["4", "Last"]]
     assert (rows[0][2], rows[-1][2]) == ("infinite", "0")
-    reason = "of infinite worth, for none of the rest beats them: Alexei"
-    assert f"items of worth 0, for they beat none of the rest: Last; {reason}. They are ranked above and below" in error
+    reason = "of infinite worth, because none of the others beats them: Alexei"
+    assert (
+        f"items of worth 0, because they beat none of the others: Last; {reason}. They are ranked above and below"
+        in error
+    )
     assert "Warning: the maximum likelihood estimate does not exist" in error
     text = page.read_text()
     assert reason in text

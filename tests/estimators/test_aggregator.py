@@ -56,7 +56,7 @@ def nascar() -> Ballots:
 
 def test_nascar_error_names_the_drivers_who_always_came_last() -> None:
     with pytest.raises(
-        ValueError, match=r"of worth 0, for they beat none of the rest: 84, 87, 85, 86\. Leave them out"
+        ValueError, match=r"of worth 0, because they beat none of the others: 84, 87, 85, 86\. Leave them out"
     ):
         RankAggregator(on_infinite="error").fit(nascar())
 
@@ -93,7 +93,7 @@ def test_sushi_matches_choix() -> None:
 
 
 def test_estimates_match_r() -> None:
-    with pytest.warns(UserWarning, match="for they beat none of the rest: D"):
+    with pytest.warns(UserWarning, match="because they beat none of the others: D"):
         model = RankAggregator(on_infinite="drop").fit(TOY)
     for item, estimate, error in (("B", 0.8392, 1.3596), ("C", 0.4196, 1.5973)):  # to the four digits printed
         found = model.difference(item, "A")

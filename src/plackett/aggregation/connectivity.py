@@ -28,9 +28,9 @@ from plackett.errors import NoMaximumError
 _MOST_NAMED = 10
 
 REASONS = {
-    "below": "of worth 0, for they beat none of the rest",
-    "above": "of infinite worth, for none of the rest beats them",
-    "apart": "not compared with the rest",
+    "below": "of worth 0, because they beat none of the others",
+    "above": "of infinite worth, because none of the others beats them",
+    "apart": "not compared with the others",
     "unranked": "on no ballot that ranks anything",
 }
 """Why items are outside a ranking, by how they stand to it."""

@@ -4,8 +4,8 @@
     Ada,Bob,3                   Ada beat Bob three times
     Bob,Eve                     once
 
-With loser,winner on the first line the columns are read the other way round; other headings are refused, for they do
-not say who won. Cells are separated by commas, tabs or blanks, whichever the first line has (in this order); lines that
+With loser,winner on the first line the columns are read the other way round; other headings do not say who won and are
+refused. Cells are separated by commas, tabs or blanks, whichever the first line has (in this order); lines that
 begin with # are comments.
 """
 

@@ -98,7 +98,7 @@ class _Prepared:
         return self._derivatives(self._objective, scores)
 
     def plain_derivatives(self, scores: Any, lists: _LabelledLists) -> tuple[Floats, Floats]:
-        """For scores and arrays that come anew in every round."""
+        """For scores and arrays that are new in every round."""
         if self._position is None:
             return self._derivatives(self._made(lists), scores)
         return self.derivatives(scores, self, lambda _: lists)

@@ -12,7 +12,7 @@ from plackett.cli.app import app, console
 def compile_ahead(
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one per processor.")] = None,
 ) -> None:
-    """Compile all kernels ahead of time, for images of containers and continuous integration."""
+    """Compile all kernels ahead of time, for container images and continuous integration."""
     from plackett.ahead_of_time import compile_kernels
 
     start = time.perf_counter()

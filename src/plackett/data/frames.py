@@ -264,7 +264,7 @@ def load_parquet(
 
     def read(file: IO[bytes]) -> tuple[Any, _Columns]:
         opened = parquet.ParquetFile(file)
-        schema = opened.schema_arrow  # made anew by every access
+        schema = opened.schema_arrow  # every access makes it again
         names = schema.names
         with_ids = "id" if ids is None and "id" in names and "id" not in (features or ()) else ids
         columns = _choose_columns(names, name, query, label, features, with_ids)

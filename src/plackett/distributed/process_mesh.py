@@ -3,7 +3,7 @@
 They form a mesh, data x labels. All hold the same data and draw the same batches. Along the first axis each computes
 the loss of its share of a batch; sums of weights and gradients make it the gradient of the whole batch. Along the
 second axis each holds a range of the labels, see `plackett.losses.sharded_layer`; what is not sharded is the same on
-all of them. The first process writes checkpoints and tells the others what was measured.
+all of them. The first process writes checkpoints and shares its measurements with the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the parameters of estimators may be. Checked by `fit`, for scikit-learn wants them untouched until then."""
+"""Checks of the parameters of estimators, made by `fit`: scikit-learn wants parameters untouched until then."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class ListwiseLoss(nn.Module):
             name = type(self).__name__
             raise MissingDependencyError("sentence_transformers", "sentence-transformers", name) from None
         tokens = batch_to_device(self.model.preprocess(pairs, prompt=prompt, task=task), self.model.device)
-        # A plain dict: DistributedDataParallel finds no outputs in the tokenizer's own type, and refuses to go on.
+        # A plain dict: DistributedDataParallel finds no outputs in the tokenizer's own type, and refuses to continue.
         scores: Tensor = network(dict(tokens))["scores"]
         return scores.view(-1)
 

@@ -143,7 +143,7 @@ class WandbCallback(TrackingCallback):
             raise ValueError("run must be a run of Weights & Biases, got None: call wandb.init() first")
 
     def log(self, measures: Mapping[str, float], step: int) -> None:
-        """Send the measures of a step. The step is a measure of its own, because steps of runs cannot go back."""
+        """Send the measures of a step. The step is a separate measure, because the steps of a run cannot decrease."""
         name = "round" if self._training == 1 else f"training_{self._training}/round"
         finite = {key: value for key, value in measures.items() if math.isfinite(value)}
         self._run.log({name: step, **finite})

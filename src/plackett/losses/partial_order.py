@@ -15,7 +15,7 @@ from plackett.losses.loss_lists import reduce_losses
 
 
 class GraphChains:
-    """Graphs of preferences prepared for training: taken apart once, with Gibbs chains that go on between epochs.
+    """Graphs of preferences prepared for training: taken apart once, with Gibbs chains that continue between epochs.
 
     Args:
         graphs: the graphs of all training lists.
@@ -67,7 +67,7 @@ def partial_order_loss(
 
     Exact where the structure of a graph allows it. Otherwise the value is an estimate by importance sampling and the
     gradient one by Gibbs sampling (Fisher's identity: d log P / d w_i = 1 - exp(w_i) E[T_i | graph]), without bias but
-    for the transient of the chains. Pass `GraphChains` in training: their chains go on where they were.
+    for the transient of the chains. Pass `GraphChains` in training: their chains continue where they were.
 
     Args:
         scores: of the items of all lists, one list after the other; 1-D.

@@ -14,7 +14,7 @@ from plackett.report.page import Block, Column, KeyValues, Matrix, Page, Section
 from plackett.report.run_pages import Files, fit_facts, repeat_sections
 
 _MOST_IN_MATRIX, _MOST_BY_CATEGORY = 60, 25
-_MOST_LETTERS = 12  # longer texts of letters tell nobody anything
+_MOST_LETTERS = 12  # longer strings of letters are unreadable
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,10 @@ def board_page(
     """Page of a fitted `RankAggregator` of comparisons.
 
     Args:
-        scale: of the ratings.
-        data, files, command: where it comes from.
+        scale: the scale of the ratings.
+        data: the comparisons it was fitted to.
+        files: the files of that data, by any name.
+        command: the command that fitted it.
     """
     scale = scale or Scale()
     boards: Mapping[str, Any] = {"All": aggregator} | {
@@ -82,8 +84,9 @@ def _summary(aggregator: Any, scale: Scale, confidence: float) -> str:
 def _explanation(aggregator: Any, confidence: float) -> str:
     model = TIE_MODELS[aggregator.ties or UNKNOWN]
     text = (
-        "Two items share a letter if they cannot be told apart. Ranks reach from 1 plus the number of items that are "
-        f"significantly better to all less those that are worse, at {confidence:.0%} with Holm's correction. "
+        "Two items share a letter if they cannot be distinguished. Ranks range from 1 plus the number of significantly "
+        f"better items to the number of items minus the significantly worse ones, at {confidence:.0%} with Holm's "
+        "correction. "
         f"Errors: {aggregator.covariance_kind_}."
     )
     return text + (f"\n\nTies: {model.meaning}." if aggregator.ties else "")
@@ -124,7 +127,7 @@ def _shortened(letters: str) -> str:
 def _matrix(aggregator: Any, most: int) -> Block:
     items, values = aggregator.win_probabilities(most)
     values = values + 0.5 * (1.0 - values - values.T)
-    caption = "Expected points in percent of the item of the row against that of the column: wins, and half the ties"
+    caption = "Expected points, in percent, of the row's item against the column's: wins plus half the ties"
     if len(aggregator.items_) > most:
         caption += f", for the best {most} items"
     return Matrix([str(item) for item in items], [[_or_none(x) for x in row] for row in values.tolist()], caption)

@@ -99,7 +99,7 @@ def evaluation_page(
 
     Args:
         data: the labels.
-        results, comparisons: of `plackett.evaluation.evaluate` and `compare_systems`.
+        results, comparisons: those of `plackett.evaluation.evaluate` and `compare_systems`.
         confidence: confidence level of the intervals.
         files: the files of the labels and scores, by any name.
         command: the command that evaluated them.

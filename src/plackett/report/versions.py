@@ -30,7 +30,7 @@ def versions() -> dict[str, str]:
 
 
 def processor() -> str:
-    """The model of the processor, if the system tells."""
+    """The model of the processor, if the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -113,7 +113,7 @@ def _top(scores: FloatArray, k: int) -> IntArray:
 
 
 def gram_product(X: csr_array) -> Callable[[FloatArray], FloatArray]:
-    """Return the function V -> X' X V. It forms X' X only if that is not much larger than X, and hence faster."""
+    """Return the function V -> X' X V. It forms X' X only if that is not much larger than X, and so is faster."""
     transposed = X.T.tocsr()
     if X.shape[1] ** 2 <= _DENSE_ENTRIES_PER_STORED * X.nnz:
         gram = (transposed @ X).toarray()
