@@ -11,7 +11,7 @@ import pytest
 import sklearn
 import torch
 from data_folder import real_data
-from networks import assert_same, weights_of
+from networks import assert_same, check_function_is_saved_by_name, weights_of
 from processes import run_alone
 from scipy.sparse import coo_array, csr_array, vstack
 from sklearn.base import clone
@@ -836,20 +836,9 @@ def test_user_loss_matches_the_built_in_one(graded: bool, data: MultilabelData) 
 
 
 def test_models_with_a_user_loss_are_saved_by_name(data: MultilabelData, tmp_path: Path) -> None:
-    model = ExtremeClassifier(own_partition, **SETTINGS).fit(data, checkpoint=tmp_path / "c", checkpoint_every=0)
-    model.save(tmp_path / "model")
-    loaded = load_model(tmp_path / "model")
-    assert loaded.objective == "own_partition"
-    np.testing.assert_array_equal(loaded.predict(data.X), model.predict(data.X))
-    for stale in (loaded, clone(loaded)):
-        with pytest.raises(ValueError, match=r"objective 'own_partition' is a function.*load\(path, objective=...\)"):
-            stale.fit(data)
-    assert_same(ExtremeClassifier.load(tmp_path / "model", objective=own_partition).fit(data), model)
-    # Checkpoints describe the function by its name.
-    resumed = ExtremeClassifier(own_partition, **SETTINGS).fit(data, checkpoint=tmp_path / "c")
-    assert resumed.history_["seconds"] == model.history_["seconds"]
-    with pytest.raises(DataError, match="a different training"):
-        ExtremeClassifier(losses.own_loss(own_partition), **SETTINGS).fit(data, checkpoint=tmp_path / "c")
+    check_function_is_saved_by_name(
+        lambda objective: ExtremeClassifier(objective, **SETTINGS), own_partition, data, tmp_path
+    )
 
 
 @pytest.mark.parametrize(

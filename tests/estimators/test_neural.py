@@ -16,7 +16,7 @@ import sklearn
 import torch
 from contract import failures_of_rankers
 from data_folder import real_data
-from networks import assert_same, weights_of
+from networks import assert_same, check_function_is_saved_by_name, weights_of
 from processes import run_alone
 from scipy.sparse import csr_array
 from sklearn.base import clone
@@ -797,25 +797,9 @@ def test_user_loss_matches_the_built_in_one(options: dict[str, Any], data: Ranki
 
 
 def test_models_with_a_user_loss_are_saved_by_name(data: RankingData, tmp_path: Path) -> None:
-    """Only the name is saved: predictions do not need the function, fit does."""
-    model = NeuralRanker(own_partition, **SETTINGS).fit(data, checkpoint=tmp_path / "c", checkpoint_every=0)
-    model.save(tmp_path / "model")
-    description = json.loads((tmp_path / "model" / "plackett.json").read_text())
-    assert description["parameters"]["objective"] == "own_partition"
-    assert description["functions"] == {"objective": "own_partition"}
-    loaded = load_model(tmp_path / "model")
-    assert loaded.objective == "own_partition"
-    np.testing.assert_array_equal(loaded.predict(data.X), model.predict(data.X))
-    loaded.save(tmp_path / "second")
-    for stale in (loaded, clone(loaded), NeuralRanker.load(tmp_path / "second")):
-        with pytest.raises(ValueError, match=r"objective 'own_partition' is a function.*load\(path, objective=...\)"):
-            stale.fit(data)
-    assert_same(NeuralRanker.load(tmp_path / "model", objective=own_partition).fit(data), model)
-    # Checkpoints describe the function by its name.
-    resumed = NeuralRanker(own_partition, **SETTINGS).fit(data, checkpoint=tmp_path / "c")
-    assert resumed.history_["seconds"] == model.history_["seconds"]
-    with pytest.raises(DataError, match="a different training"):
-        NeuralRanker(own_loss(own_partition), **SETTINGS).fit(data, checkpoint=tmp_path / "c")
+    check_function_is_saved_by_name(
+        lambda objective: NeuralRanker(objective, **SETTINGS), own_partition, data, tmp_path
+    )
 
 
 def test_function_with_the_name_of_an_objective_is_not_confused_with_it(data: RankingData, tmp_path: Path) -> None:

@@ -503,6 +503,23 @@ def _item_derivatives(work, j, i, gradient, curvature):
 
 
 @inner
+def _fill_subsets(odds, factor, n, odds_of_rest, constant, q, inverse):
+    """q(T) = (constant + sum_{i in T} factor_i q(T - i)) inverse(T), inverse(T) = 1 / (odds_of_rest + sum_T odds).
+
+    For all subsets T of n items in the order of their bits; q of the empty one is given.
+    """
+    for subset in range(1, 1 << n):
+        total = odds_of_rest
+        numerator = constant
+        for i in range(n):
+            if subset >> i & 1:
+                total += odds[i]
+                numerator += factor[i] * q[subset ^ (1 << i)]
+        inverse[subset] = 1.0 / total
+        q[subset] = numerator * inverse[subset]
+
+
+@inner
 def _by_recursion(log_odds, n, nodes, work, gradient, curvature):
     """Small tiers in closed form, without cancellation: a sum over the item that comes first.
 
@@ -522,15 +539,7 @@ def _by_recursion(log_odds, n, nodes, work, gradient, curvature):
             factor[i] = a[i]
     q, q1, q2, inverse = nodes[0], nodes[1], nodes[2], nodes[3]  # one entry per subset
     q[0], q1[0], q2[0] = 1.0, 0.0, 0.0
-    for subset in range(1, subsets):
-        total = 1.0
-        numerator = 0.0
-        for i in range(n):
-            if subset >> i & 1:
-                total += a[i]
-                numerator += factor[i] * q[subset ^ (1 << i)]
-        inverse[subset] = 1.0 / total
-        q[subset] = numerator * inverse[subset]
+    _fill_subsets(a, factor, n, 1.0, 0.0, q, inverse)
     whole = subsets - 1
     value += math.log(q[whole])
     second_of_all = 0.0
@@ -591,15 +600,7 @@ def _complement_by_recursion(log_odds, n, lowest, nodes, work, gradient, curvatu
     d, inverse = nodes[0], nodes[1]  # one entry per subset
     d1, d2, increment = nodes[2], nodes[3], nodes[2, subsets:]
     d[0] = 0.0
-    for subset in range(1, subsets):
-        total = epsilon
-        numerator = 1.0
-        for i in range(n):
-            if subset >> i & 1:
-                total += b[i]
-                numerator += b[i] * d[subset ^ (1 << i)]
-        inverse[subset] = 1.0 / total
-        d[subset] = numerator * inverse[subset]
+    _fill_subsets(b, b, n, epsilon, 1.0, d, inverse)
     whole = subsets - 1
     complement = epsilon * d[whole]
     second_of_all = 0.0
