@@ -255,7 +255,9 @@ def test_lists_without_a_preference_have_no_loss_where_documented(name):
         assert value.item() != 0.0
 
 
-def test_adding_a_constant_changes_nothing(name):
+def test_adding_a_constant_changes_nothing_where_documented(name):
+    if not LOSSES[name].ignores_shift:
+        pytest.skip("depends on the level of scores")
     scores, labels = random_lists(7, ties=LOSSES[name].takes_ties)
     plain = values_and_gradient(name, scores, labels, offsets=OFFSETS)
     moved = values_and_gradient(name, scores + 100.0, labels, offsets=OFFSETS)

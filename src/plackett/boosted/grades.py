@@ -104,6 +104,9 @@ class ConsistentMART(MART):
         return normalised_gains_of(labels, offsets, cls.name)
 
 
+_SMALLEST_NORM = 1e-140  # scores below it count as 0: their squares, and what is divided by them, leave float64
+
+
 class CosMART(ListObjective):
     """1 - cos(scores, G) of each list with a relevant document; scores of norm 0 have a cosine of 0 and no gradient."""
 
@@ -152,6 +155,7 @@ class CosMART(ListObjective):
 
     def _cosine_and_norm(self, scores: Floats) -> tuple[Floats, Floats]:
         norm = np.sqrt(_list_sums(scores * scores, self.offsets))
+        norm[norm < _SMALLEST_NORM] = 0.0
         product = _list_sums(scores * self.direction, self.offsets)
         return np.divide(product, norm, out=np.zeros_like(norm), where=norm > 0.0), norm
 

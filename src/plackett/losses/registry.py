@@ -28,7 +28,7 @@ class Loss:
 
     takes_grades                the sparse, fused and sharded forms take `labels`, the grades of positives
     silent_without_preference   a list whose labels are all equal contributes no loss and no gradient
-    ignores_row_order           the order of the rows of a list does not matter
+    ignores_shift               adding a constant to all scores of a list changes nothing
     random                      each call draws from `generator`; invariances hold in expectation
     takes_ties                  equal labels are accepted
     takes_item_weights          the dense form and the curvature take `item_weights`: the loss is a sum over items
@@ -42,7 +42,7 @@ class Loss:
     curvature: str | Callable[..., Any] | None = None
     takes_grades: bool = False
     silent_without_preference: bool = True
-    ignores_row_order: bool = True
+    ignores_shift: bool = True
     random: bool = False
     takes_ties: bool = True
     takes_item_weights: bool = False
@@ -246,4 +246,4 @@ def own_loss(function: Callable[..., Any], name: str | None = None) -> Loss:
     common = list(inspect.signature(dense).parameters.values())[:-1]
     options = [one if one.kind is one.VAR_KEYWORD else one.replace(kind=one.KEYWORD_ONLY) for one in own]
     dense.__signature__ = inspect.Signature([*common, *options])  # type: ignore[attr-defined]
-    return Loss(title, takes_lists(dense), silent_without_preference=False)
+    return Loss(title, takes_lists(dense), silent_without_preference=False, ignores_shift=False)
