@@ -12,7 +12,7 @@ import sys
 import atheris
 
 # Instrumented functions cannot be compiled.
-COMPILED = ["plackett.data.parsing_kernels", "plackett.data.generators.sampling_kernels"]
+COMPILED = ["plackett.data.parsing_kernels", "plackett.data.generators.tagged_row_kernels"]
 
 with atheris.instrument_imports(include=["plackett.data"], exclude=COMPILED):
     from plackett.data import load, load_letor, load_preflib, load_rankings_csv, load_xmc

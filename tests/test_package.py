@@ -57,6 +57,24 @@ def test_no_two_classes_have_the_same_name():
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 
+def test_modules_of_one_name_have_one_job():
+    """The same part of another model family, or the registry of another kind of function."""
+    places = {}
+    for path in (ROOT / "src" / "plackett").rglob("*.py"):
+        places.setdefault(path.stem, []).append(path)
+    repeated = {name for name, paths in places.items() if len(paths) > 1 and not name.startswith("__")}
+    assert repeated == {"fitting", "inference", "onnx_export", "prediction", "registry", "solvers", "summary"}
+
+
+@pytest.mark.parametrize(
+    "folder", [str(path.parent.relative_to(ROOT / "src")) for path in (ROOT / "src" / "plackett").rglob("__init__.py")]
+)
+def test_every_package_says_where_to_start_and_what_it_may_import(folder):
+    text = (ROOT / "src" / folder / "__init__.py").read_text().split('"""')[1]
+    assert re.search(r"\bstart\b", text, re.IGNORECASE)
+    assert re.search(r"\b[Mm]ay\s+(only\s+)?import\b|\bimports nothing else\b", text)
+
+
 def test_lowest_versions_are_the_floors():
     """`make test-lowest` installs the lowest versions that pyproject.toml allows, except for torch."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

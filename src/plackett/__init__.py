@@ -1,6 +1,10 @@
 """Plackett: learning to rank with the Plackett-Luce model from tied and partial feedback.
 
 Names are loaded when first used, so `import plackett` is fast and needs neither numba nor torch.
+
+This module lists the public names and imports nothing else. Packages import only from those below them, see
+docs/architecture.md; to read the code, start with `likelihood.partition`, the exact likelihood, or with
+`estimators.ranker`, the base of the rankers.
 """
 
 from importlib import import_module

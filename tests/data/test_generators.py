@@ -23,7 +23,7 @@ from plackett.data.generators import (
     make_partitions,
     make_tiered_lists,
 )
-from plackett.data.generators.sampling_kernels import draw_rows
+from plackett.data.generators.tagged_row_kernels import draw_rows
 
 LIMIT_Z, LIMIT_P = 4.9, 1e-6
 

@@ -7,7 +7,7 @@ import pytest
 from plackett import BoostedRanker, LinearRanker, NeuralRanker
 from plackett.boosted import lightgbm_objective, xgboost_objective
 from plackett.boosted.objectives import make_objective
-from plackett.boosted.positions import PositionedObjective
+from plackett.boosted.position_steps import PositionedObjective
 from plackett.data import PositionBias, make_clicks, make_tiered_lists
 from plackett.data.positions import make_positions
 from plackett.errors import DataError

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from plackett.arguments import check_range
 from plackett.boosted.objectives import make_objective
-from plackett.boosted.positions import PositionedObjective
+from plackett.boosted.position_steps import PositionedObjective
 from plackett.data.positions import PositionBias, make_position_bias, make_positions
 from plackett.lists import IntArray, make_lists
 from plackett.metrics import get_metric

@@ -18,7 +18,7 @@ from plackett.boosted.objectives import (
     is_in_table,
     prepare_objective,
 )
-from plackett.boosted.positions import PositionedObjective
+from plackett.boosted.position_steps import PositionedObjective
 from plackett.boosted.prediction import Gains, scores_of_predictions
 from plackett.boosted.trainer import BoostedTrees, Boosting, LoopOptions, TrainingPeers, import_lightgbm
 from plackett.boosted.tree_checkpoints import TreeCheckpoint

@@ -21,7 +21,7 @@ import numpy as np
 from plackett.boosted.leaf_kernels import add_leaf_values, nearest_leaves
 from plackett.boosted.lightgbm_parameters import boosting_of, has_linear_leaves, main_names
 from plackett.boosted.model_text import check_model_text
-from plackett.boosted.positions import PositionedObjective
+from plackett.boosted.position_steps import PositionedObjective
 from plackett.boosted.tree_checkpoints import CheckpointState, TreeCheckpoint
 from plackett.data.listed_rows import ListedRows
 from plackett.errors import DataError, MissingDependencyError

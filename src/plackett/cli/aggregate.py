@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from plackett.cli.app import app, console
-from plackett.cli.comparisons import (
+from plackett.cli.comparison_options import (
     ColumnOptions,
     has_comparisons,
     load_votes,

@@ -5,8 +5,8 @@
     jax                     the loss in pure JAX, in the conventions of rax
     tracking                callbacks for TensorBoard, MLflow and Weights & Biases
 
-Each module needs the extra of its name (`pip install 'plackett[trl]'`) and is imported by itself: this package imports
-none of them. May import everything below; nothing imports from here.
+Start with the one of your stack. Each module needs the extra of its name (`pip install 'plackett[trl]'`) and is
+imported by itself: this package imports none of them. May import everything below; nothing imports from here.
 """
 
 from importlib import import_module

@@ -72,7 +72,7 @@ def make_multilabel(
     (4.0, 40.5)
     """
     # numba is slow to import, and no other generator needs it.
-    from plackett.data.generators.sampling_kernels import draw_rows, weigh_rows
+    from plackett.data.generators.tagged_row_kernels import draw_rows, weigh_rows
 
     check_count("n_rows", n_rows, 0)
     check_count("n_features", n_features, 10, 2**31 - 1)

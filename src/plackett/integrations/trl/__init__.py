@@ -5,7 +5,7 @@
 
 The data have the columns prompt, answers (a list per prompt, of any length) and grades (one per answer, higher is
 better; equal grades are ties). Start with `losses`, which needs only torch; `answers` turns examples into batches, and
-`trainers` needs TRL.
+`trainers` needs TRL. May import `losses` and everything below.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
 """The likelihood of any partial order: graphs of known preferences.
 
 Start reading in `order_likelihood`, then `order_structure`, which takes graphs apart, and `order_evaluation`, which
-puts the parts together.
+puts the parts together. May import the rest of `likelihood` and what that may import.
 
 structure    structure_kernels (components, forests, series, redundant edges), tree_links (which blocks are trees),
              series_steps (which are series-parallel)
