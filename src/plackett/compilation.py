@@ -186,10 +186,18 @@ def _announce(folder: Path | None) -> None:
     announce_nothing()
     kept = f"they are kept in {folder}" if folder else "they cannot be kept"
     text = f"Compiling kernels for the first call; {kept}"
-    if sys.stderr is not None and sys.stderr.isatty():
+    if _is_terminal(sys.stderr):
         print(text, file=sys.stderr, flush=True)
     else:
         logging.getLogger("plackett").info(text)
+
+
+def _is_terminal(stream: Any) -> bool:
+    """Also for the stream under a progress bar, whose own isatty is always False in rich before 15."""
+    try:
+        return os.isatty(stream.fileno())
+    except (AttributeError, OSError, ValueError):  # no stream, no file, or a closed one
+        return False
 
 
 def kernel_folder() -> Path:

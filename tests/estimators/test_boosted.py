@@ -608,7 +608,7 @@ def all_names() -> dict[str, list[str]]:
 
 def test_every_lightgbm_parameter_is_classified(data: RankingData) -> None:
     table = all_names()
-    assert set(ARGUMENTS) | STORED | LOCAL <= set(table) | {"bagging_by_query"}  # which is new in LightGBM 4.6
+    assert set(ARGUMENTS) | STORED | LOCAL <= set(table) | {"gpu_device_id_list"}  # which is new in LightGBM 4.7
     assert len(ARGUMENTS) + len(STORED) + len(LOCAL) == len(set(ARGUMENTS) | STORED | LOCAL)
     known = BoostedRanker().get_params()
     for main, names in table.items():
