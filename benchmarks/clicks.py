@@ -40,7 +40,7 @@ HERE = Path(__file__).parent
 FIGURES = HERE.parent / "docs"
 PARTIAL = HERE / "results" / "clicks.partial.json"
 
-ETAS, SEEDS = (0.5, 1.0, 2.0), range(5)
+ETAS, SEEDS = (0.5, 1.0, 2.0), range(10)
 LOGGING = {"weak": 0.2, "strong": 0.6}
 SHAPES = {"10 items": (1500, 10, None), "40 items, 20 shown": (700, 40, 20)}  # lists, mean length, positions shown
 SESSIONS, TEST_LISTS, FEATURES, NOISE = 2, 300, 7, 0.05
@@ -77,7 +77,7 @@ def tree_model(**options: Any) -> BoostedRanker:
 
 
 def network(**options: Any) -> NeuralRanker:
-    training: dict[str, Any] = {"epochs": 8, "learning_rate": 1e-2, "batch_size": 1500, "scaling": "quantile"}
+    training: dict[str, Any] = {"epochs": 8, "learning_rate": 1e-2, "batch_size": 1500, "scaling": "log1p"}
     return NeuralRanker(hidden_sizes=(32,), **training, progress=False, random_state=0, **options)
 
 
@@ -162,7 +162,7 @@ def show_recovery(results: dict[str, Any]) -> None:
         [f"{one['shape']}, {one['logging']}, eta {one['eta']:g}", *(f"{one['ndcg'][name]:.3f}" for name in names)]
         for one in settings
     ]
-    report("NDCG@10 against true grades, mean of five seeds", ["setting", *names], rows, console)
+    report("NDCG@10 against true grades, mean of ten seeds", ["setting", *names], rows, console)
     for suffix in ("", *(f" against {peer}" for peer in PEERS)):
         rows = [
             [
@@ -365,7 +365,7 @@ def main() -> None:
         console,
     )
     report(
-        "Linear models, eta 1, old ranker weakly related: mean of five seeds",
+        "Linear models, eta 1, old ranker weakly related: mean of ten seeds",
         ["system", "NDCG@10"],
         [[name, f"{one['mean']:.4f}"] for name, one in results["inverse propensities"].items()],
         console,

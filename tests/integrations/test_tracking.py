@@ -143,7 +143,7 @@ def test_wandb_gets_the_measures(fitted, tmp_path):
     with pytest.raises(ValueError, match=r"call wandb.init\(\) first"):
         WandbCallback()
     settings = wandb.Settings(silent=True, x_disable_stats=True, x_disable_meta=True, console="off")
-    run = wandb.init(mode="offline", dir=tmp_path, project="plackett", settings=settings)
+    run = wandb.init(mode="offline", dir=str(tmp_path), project="plackett", settings=settings)
     try:
         sent = []
         log, run.log = run.log, lambda row: (sent.append(row), log(row))
