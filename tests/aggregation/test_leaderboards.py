@@ -98,6 +98,17 @@ def test_dead_heats_fit_matches_a_direct_optimisation() -> None:
         RankAggregator(ties="rao-kupper").fit(ballots)
 
 
+def test_lists_without_ties_are_strict_ones() -> None:
+    rng = np.random.default_rng(0)
+    orders = np.array([rng.permutation(5) for _ in range(40)])
+    strict, model = RankAggregator().fit(orders), RankAggregator(ties="davidson").fit(orders)
+    np.testing.assert_allclose(model.scores_, strict.scores_, atol=1e-9)
+    np.testing.assert_allclose(model.covariance_, strict.covariance_, atol=1e-9)
+    assert model.log_likelihood_ == pytest.approx(strict.log_likelihood_, abs=1e-9)
+    assert model.null_log_likelihood_ == pytest.approx(strict.null_log_likelihood_, abs=1e-9)
+    assert model.tie_parameters_["delta_2"].value == 0.0
+
+
 def test_dead_heats_of_pairs_agree_with_the_model_of_pairs() -> None:
     """One longer ballot sends all through the model of lists; its weight is next to nothing."""
     data = simulated(5)
@@ -241,8 +252,15 @@ def test_collinear_and_separating_features_are_refused() -> None:
     data = simulated(1, features=1)
     assert data.features is not None
     twice = np.repeat(data.features, 2, axis=1)
-    with pytest.raises(ValueError, match="features must be linearly independent"):
-        RankAggregator(ties="half").fit(data, features=twice)
+    items = (data.left == 2).astype(float) - (data.right == 2)
+    for prior in (0.0, 0.5):
+        for name, columns in (("b", {"a": twice[:, 0], "b": twice[:, 1]}), ("z", {"z": np.zeros(len(data))})):
+            with pytest.raises(ValueError, match=f"features must be linearly independent of .*, got '{name}', which"):
+                RankAggregator(ties="half", prior=prior).fit(data, features=pd.DataFrame(columns))
+    with pytest.raises(ValueError, match="got 'feature1', which the items and the other features determine"):
+        RankAggregator(ties="davidson").fit(data, features=items)
+    with pytest.warns(UserWarning, match="the data alone do not determine all scores"):
+        assert RankAggregator(ties="davidson", ridge=1.0).fit(data, features=items).converged_
     telling = np.asarray(data.outcome, float)[:, None]
     with pytest.raises(NoMaximumError, match="above all 'feature1', tell wins from losses without error"):
         RankAggregator(ties="half").fit(data, features=telling)

@@ -124,6 +124,9 @@ class Evidence(ABC):
         del parameters
         return None
 
+    def check_features(self, *, has_penalty: bool) -> None:  # noqa: B027 - most kinds of data have no features
+        """Raise ValueError if comparisons' features depend on each other or, without a penalty of scores, on items."""
+
     def check_separation(self, parameters: Floats) -> None:  # noqa: B027 - most kinds of data have no features
         """Raise NoMaximumError if coefficients of comparisons' features ran away."""
 

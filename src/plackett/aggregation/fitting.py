@@ -186,6 +186,8 @@ def fit_worths(
         evidence, outside = evidence.restrict(ranked), {"unranked": names}
     if not settings.prior:
         evidence.check_maximum(has_ridge=settings.ridge > 0.0)
+    if evidence.feature_names and not settings.feature_ridge and X is None:
+        evidence.check_features(has_penalty=settings.ridge > 0.0 or settings.prior > 0.0)
     kept = set(evidence.names)
     dropped = [name for name in before.names if name not in kept]
     if outside:

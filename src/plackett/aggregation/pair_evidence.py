@@ -35,6 +35,8 @@ from plackett.lists import IntArray
 
 _LEAST_INFORMATION = 1e-5  # of what a feature could give: less is left only where all outcomes are certain
 
+_LEAST_OWN = 1e-10  # of the information of a feature: less is rounding
+
 
 @dataclass(frozen=True)
 class PairEvidence(Evidence):
@@ -172,6 +174,27 @@ class PairEvidence(Evidence):
             "the maximum likelihood estimate does not exist: wins never go round in a circle, so that a larger tie "
             "parameter always fits better. Give all items a finite worth by prior=0.5"
         )
+
+    def check_features(self, *, has_penalty: bool) -> None:
+        """By what is left of the information of each feature where the items, and the features before it, are known."""
+        likelihood = self._likelihood(self.rows)
+        n, count = likelihood.items, likelihood.coefficients
+        start = np.concatenate([np.zeros(n), likelihood.start_extras()])
+        information = likelihood.evaluate(start, INFORMATION).information
+        first = len(start) - count
+        known = [] if has_penalty else list(range(n))
+        for k, name in enumerate(self.feature_names, first):
+            own = information[k, k]
+            if known:
+                inside, across = information[np.ix_(known, known)], information[known, k]
+                own -= float(across @ np.linalg.lstsq(inside, across)[0])
+            if own <= _LEAST_OWN * information[k, k]:
+                others = "the other features" if has_penalty else "the items and the other features"
+                raise ValueError(
+                    f"features must be linearly independent of each other and of the items, got {name!r}, which "
+                    f"{others} determine, or which never changes: leave it out, or use feature_ridge above 0"
+                )
+            known.append(k)
 
     def check_separation(self, parameters: Floats) -> None:
         """A feature that tells wins from losses without error has no finite coefficient, and next to no information."""
