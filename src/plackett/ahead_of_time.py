@@ -109,9 +109,13 @@ def _linear_models() -> None:
 
 
 def _aggregation() -> None:
+    from plackett.data import load_comparisons
     from plackett.estimators import RankAggregator
 
     RankAggregator().fit([["a", {"b", "c"}, "d"], ["d", "a"], [{"a", "b", "c", "d"}, "e"], ["e", "c", "a", "b"]])
+    RankAggregator(ties="davidson").fit([["a", {"b", "c"}], ["c", "b", "a"], ["b", "a", "c"]])
+    votes = {"left": ["a", "b", "c", "a"], "right": ["b", "c", "a", "b"], "winner": ["left", "left", "left", "tie"]}
+    RankAggregator(ties="davidson").fit(load_comparisons(votes))
 
 
 def _files() -> None:
