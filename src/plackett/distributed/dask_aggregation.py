@@ -33,7 +33,7 @@ from plackett.aggregation.ballots import (
 )
 from plackett.aggregation.connectivity import Steps, steps_of
 from plackett.aggregation.evidence import Evidence
-from plackett.aggregation.problem import Derivatives, WorthProblem
+from plackett.aggregation.problem import Derivatives, WorthLikelihood, WorthProblem
 from plackett.data.containers import Ballots
 from plackett.data.hashes import fingerprint
 from plackett.distributed.dask_lists import import_dask, row_blocks
@@ -254,6 +254,9 @@ class DaskLikelihood(BallotLikelihood):
     @property
     def wins(self) -> Floats:
         return self._wins * self._scale
+
+    def allows(self, parameters: Floats) -> bool:
+        return WorthLikelihood.allows(self, parameters)  # voters have no scales here
 
     def cost(self, order: int) -> int:
         return int(self._totals[int(order == INFORMATION)])
