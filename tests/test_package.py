@@ -41,6 +41,35 @@ def test_numpy_work_does_not_load_torch():
     assert run("-c", code).stdout.strip() == "False"
 
 
+BALLOTS = "# NUMBER ALTERNATIVES: 2\n# ALTERNATIVE NAME 1: ale\n# ALTERNATIVE NAME 2: beer\n3: 1,2\n2: 2,1\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import plackett; plackett.RankAggregator().fit([['a', 'b'], ['b', 'a']])",
+        "from plackett.cli.app import app; import plackett.cli; app(['aggregate', 'a.soc'], standalone_mode=False)",
+        "from plackett.cli.app import app; import plackett.cli; app(['info', 'a.soc'], standalone_mode=False)",
+    ],
+    ids=["fit", "aggregate", "info"],
+)
+def test_aggregation_loads_no_large_package_that_it_does_not_use(code, tmp_path):
+    (tmp_path / "a.soc").write_text(BALLOTS)
+    heavy = {"torch", "lightgbm", "sklearn", "pandas", "scipy.stats", "scipy.optimize", "matplotlib", "dask"}
+    code = f"import os, sys; os.chdir({str(tmp_path)!r}); {code}; print('loaded', sorted({heavy} & set(sys.modules)))"
+    assert run("-c", code).stdout.splitlines()[-1] == "loaded []"
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="a loss of tensors")
+def test_losses_do_not_load_the_compiler_of_torch():
+    code = (
+        "import sys, torch; from plackett.losses import partition_loss; "
+        "partition_loss(torch.zeros(3, requires_grad=True), torch.tensor([1, 0, 0])).backward(); "
+        "print('torch._dynamo' in sys.modules)"
+    )
+    assert run("-c", code).stdout.strip() == "False"
+
+
 def test_every_public_name_exists():
     for name in plackett.__all__:
         assert getattr(plackett, name) is not None

@@ -33,9 +33,11 @@ from typing import Any
 import llvmlite
 import numba
 import numpy as np
+from llvmlite.binding import address_of_symbol
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.core.types.misc import unliteral
 
@@ -233,11 +235,12 @@ class _Files(NullCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Load the compiled code, or return None if it has to be compiled."""
-        target_context.refresh()
         path = self._path(sig, target_context.codegen())
         try:
             if path is not None:
-                return CompileResult._rebuild(target_context, *_read(path))
+                symbols, parts = _read(path)
+                _prepare(target_context, symbols)
+                return CompileResult._rebuild(target_context, *parts)
         except Exception:  # whatever is wrong with the file, compile instead
             _announce(path and path.parent)
             return None
@@ -251,9 +254,23 @@ class _Files(NullCache):
             _warn(f"{self._name} contains addresses of this process")
         elif path is not None:
             try:
-                _write(path, dumps(data._reduce()))
+                _write(path, dumps((_symbols(data.library), data._reduce())))
             except OSError as error:
                 _warn(f"{path.parent}: {error.strerror}")
+
+
+def _symbols(library: Any) -> list[str]:
+    """The names that compiled code expects to find in the process, such as those of numba's memory manager."""
+    module = library._final_module
+    named = [*module.functions, *module.global_variables]
+    return [value.name for value in named if value.is_declaration and not value.name.startswith("llvm.")]
+
+
+def _prepare(target_context: Any, symbols: list[str]) -> None:
+    """Provide what compiled code needs to run. What numba needs only to compile takes longer to load than itself."""
+    rtsys.initialize(target_context)
+    if any(address_of_symbol(name) is None for name in symbols):
+        target_context.refresh()
 
 
 def _digest(path: Path, content: bytes) -> bytes:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linprog
 from scipy.sparse import block_diag, coo_array, csr_array, eye_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
@@ -170,6 +169,8 @@ def is_separated(steps: Steps, X: npt.NDArray[np.float64]) -> bool:
     A linear programme: among the directions d = X b with |b| <= 1 and d_i >= d_j for every step from i to j, find the
     largest sum of d_i - d_j. It is 0 unless there is such a direction. (Nodes that join tiers have a d of their own.)
     """
+    from scipy.optimize import linprog
+
     edges = steps.graph.tocoo()
     nodes, p = edges.shape[0] - len(steps.ranked), X.shape[1]
     d = coo_array(block_diag((X, eye_array(nodes)))).tocsr() if nodes else csr_array(X)  # (nodes of the graph, b)

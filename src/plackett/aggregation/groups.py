@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from plackett.aggregation.simultaneous import corrected
 from plackett.objective import Floats
@@ -51,7 +51,7 @@ def category_differences(boards: Mapping[Any, Board], correction: str) -> list[C
         first, second = common_scores(boards[one], items), common_scores(boards[other], items)
         gaps = first[0] - second[0]
         errors = np.sqrt(np.maximum(np.diag(first[1]) + np.diag(second[1]), 0.0))
-        p_values = 2.0 * norm.sf(np.abs(gaps) / np.maximum(errors, 1e-300))
+        p_values = 2.0 * ndtr(-np.abs(gaps) / np.maximum(errors, 1e-300))
         rows = zip(items, gaps.tolist(), errors.tolist(), p_values.tolist(), strict=True)
         found += [CategoryDifference(item, one, other, *numbers) for item, *numbers in rows]
     p_values = corrected(np.array([row.p_value for row in found]), correction)

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, ndtri
-from scipy.stats import chi2, norm
+from scipy.special import chdtrc, expit, ndtr, ndtri
 
 from plackett.arguments import check_fraction
 from plackett.threads import single_threaded_blas
@@ -117,7 +116,7 @@ def difference(scores: Floats, covariance: Floats, i: int, j: int, confidence: f
     gap = float(scores[i] - scores[j])
     error = math.sqrt(difference_variances(covariance[np.ix_([i, j], [i, j])])[0, 1])
     reach = check_confidence(confidence) * error
-    p_value = float(2.0 * norm.sf(abs(gap) / error)) if error > 0.0 else 1.0
+    p_value = float(2.0 * ndtr(-abs(gap) / error)) if error > 0.0 else 1.0
     return Difference(gap, error, gap - reach, gap + reach, p_value)
 
 
@@ -172,4 +171,5 @@ def quasi_variances(covariance: Floats, names: Sequence[Any]) -> QuasiVariances:
 def likelihood_ratio(smaller: float, larger: float, degrees_of_freedom: int) -> LikelihoodRatio:
     """Twice the gain in log-likelihood, which is chi-square if the smaller model holds."""
     statistic = max(2.0 * (larger - smaller), 0.0)
-    return LikelihoodRatio(statistic, degrees_of_freedom, float(chi2.sf(statistic, degrees_of_freedom)))
+    p_value = float(chdtrc(degrees_of_freedom, statistic)) if degrees_of_freedom > 0 else math.nan
+    return LikelihoodRatio(statistic, degrees_of_freedom, p_value)

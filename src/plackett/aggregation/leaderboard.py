@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from plackett.aggregation import inference
 from plackett.aggregation.ballots import as_ballots, make_rankings
@@ -71,7 +70,10 @@ class Leaderboard:
         return inference.ranks_of(self._fitted()) + self._places_above
 
     def _fitted(self) -> Floats:
-        check_is_fitted(self, "scores_")
+        if not hasattr(self, "scores_"):
+            from sklearn.utils.validation import check_is_fitted
+
+            check_is_fitted(self, "scores_")  # raises scikit-learn's error
         return np.asarray(self.scores_)
 
     @property
@@ -224,7 +226,7 @@ class Leaderboard:
         null, parameters = self.null_log_likelihood_, len(self.tie_parameters_)
         check_kind("restricted", restricted, Leaderboard, NoneType)
         if restricted is not None:
-            check_is_fitted(restricted, "scores_")
+            restricted._fitted()
             null, parameters = restricted.log_likelihood_, restricted.n_parameters_
             if restricted.ballots_hash_ != self.ballots_hash_:
                 raise ValueError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from plackett.aggregation.inference import Floats, Intervals, difference_variances
 from plackett.arguments import check_choice, check_fraction
@@ -44,7 +44,7 @@ def pairwise_tests(items: list[Any], scores: Floats, covariance: Floats, correct
     differences = scores[:, None] - scores[None, :]
     errors = np.sqrt(difference_variances(covariance))
     with np.errstate(divide="ignore", invalid="ignore"):
-        raw = np.where(errors > 0.0, 2.0 * norm.sf(np.abs(differences) / errors), 1.0)
+        raw = np.where(errors > 0.0, 2.0 * ndtr(-np.abs(differences) / errors), 1.0)
     np.fill_diagonal(errors, 0.0)
     upper = np.triu_indices(len(scores), 1)
     p_values = np.ones_like(raw)

@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve
-from scipy.optimize import minimize
-from sklearn.exceptions import ConvergenceWarning
 
 from plackett.aggregation.ballot_kernels import GRADIENT, INFORMATION
 from plackett.aggregation.graph_evidence import GraphLikelihood
@@ -74,6 +72,8 @@ def solve(problem: WorthProblem, solver: str, tol: float, max_iter: int, start: 
             "draw them together by prior or ridge"
         )
     if not converged:
+        from sklearn.exceptions import ConvergenceWarning
+
         warnings.warn(
             f"{solver} did not converge in {steps} steps: the gradient is still {residual:.1e} standard errors, above "
             f"tol={tol:.1e}; raise max_iter, or choose another solver",
@@ -127,6 +127,8 @@ def _newton(problem: WorthProblem, start: Floats, _tol: float, max_iter: int) ->
 
 
 def _lbfgs(problem: WorthProblem, start: Floats, tol: float, max_iter: int) -> tuple[Floats, int]:
+    from scipy.optimize import minimize
+
     value, gradient, _ = problem.evaluate(start)
     root = np.sqrt(problem.scale(gradient))
 

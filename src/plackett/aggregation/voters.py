@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
 from scipy.sparse import csr_array, triu
 
 from plackett.aggregation.ballot_kernels import VALUE
@@ -82,6 +81,8 @@ def estimate_reliability(evidence: Evidence, ridge: float, prior: float, feature
         value -= 0.5 * float(penalties @ parameters**2)
         gradient = gradient - penalties * parameters
         return -value, -np.concatenate([gradient, by_voter + SHAPE - 1.0 - SHAPE * factors])
+
+    from scipy.optimize import minimize
 
     begin = np.concatenate([start, np.zeros(count)])
     found = minimize(loss, begin, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "maxcor": 30, "gtol": 1e-6})

@@ -7,56 +7,82 @@ import everything below; nothing below imports from here.
 """
 
 import os
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from plackett.errors import DataError
-from plackett.estimators.aggregator import RankAggregator
-from plackett.estimators.boosted import BoostedRanker
-from plackett.estimators.coordinate_ascent import CoordinateAscentRanker
-from plackett.estimators.extreme import ExtremeClassifier
-from plackett.estimators.linear import LinearRanker
-from plackett.estimators.neural import NeuralRanker
-from plackett.estimators.persistence import SavedModel, read_description
-from plackett.estimators.ranker import BaseRanker
 
-__all__ = [
-    "MODELS",
-    "BaseRanker",
-    "BoostedRanker",
-    "CoordinateAscentRanker",
-    "ExtremeClassifier",
-    "LinearRanker",
-    "NeuralRanker",
-    "RankAggregator",
-    "load_model",
-    "make_model",
-]
+if TYPE_CHECKING:
+    from plackett.estimators.aggregator import RankAggregator as RankAggregator
+    from plackett.estimators.boosted import BoostedRanker as BoostedRanker
+    from plackett.estimators.coordinate_ascent import CoordinateAscentRanker as CoordinateAscentRanker
+    from plackett.estimators.extreme import ExtremeClassifier as ExtremeClassifier
+    from plackett.estimators.linear import LinearRanker as LinearRanker
+    from plackett.estimators.neural import NeuralRanker as NeuralRanker
+    from plackett.estimators.persistence import SavedModel
+    from plackett.estimators.ranker import BaseRanker as BaseRanker
 
-MODELS: dict[str, type[SavedModel]] = {
-    "boosted": BoostedRanker,
-    "neural": NeuralRanker,
-    "extreme": ExtremeClassifier,
-    "linear": LinearRanker,
-    "coordinate_ascent": CoordinateAscentRanker,
+    MODELS: dict[str, type[SavedModel]]
+    """Kinds of models by name."""
+
+_HOME = {
+    "BaseRanker": "ranker",
+    "BoostedRanker": "boosted",
+    "CoordinateAscentRanker": "coordinate_ascent",
+    "ExtremeClassifier": "extreme",
+    "LinearRanker": "linear",
+    "NeuralRanker": "neural",
+    "RankAggregator": "aggregator",
 }
-"""Kinds of models by name."""
+_KINDS = {
+    "boosted": "BoostedRanker",
+    "neural": "NeuralRanker",
+    "extreme": "ExtremeClassifier",
+    "linear": "LinearRanker",
+    "coordinate_ascent": "CoordinateAscentRanker",
+}
+
+__all__ = ["MODELS", "load_model", "make_model", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    """Estimators are loaded when first used: each imports other large packages."""
+    if name == "MODELS":
+        value: Any = {kind: _estimator(_KINDS[kind]) for kind in _KINDS}
+    elif name in _HOME:
+        value = _estimator(name)
+    else:
+        raise AttributeError(f"module 'plackett.estimators' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _estimator(name: str) -> Any:
+    return getattr(import_module(f"plackett.estimators.{_HOME[name]}"), name)
 
 
 def make_model(kind: str, parameters: dict[str, Any]) -> Any:
     """A new model of a kind in `MODELS`."""
-    if kind not in MODELS:
-        raise ValueError(f"model must be one of {', '.join(MODELS)}, got {kind!r}")
-    known = MODELS[kind]().get_params()
+    if kind not in _KINDS:
+        raise ValueError(f"model must be one of {', '.join(_KINDS)}, got {kind!r}")
+    model = _estimator(_KINDS[kind])
+    known = model().get_params()
     unknown = sorted(set(parameters) - set(known))
     if unknown:
         raise ValueError(f"parameters of {kind} must be among {', '.join(known)}, got {', '.join(unknown)}")
-    return MODELS[kind](**parameters)
+    return model(**parameters)
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
     """A model of any kind that `save` wrote."""
-    classes: dict[str, Any] = {model.__name__: model for model in (*MODELS.values(), RankAggregator)}
+    from plackett.estimators.persistence import read_description
+
+    classes = (*_KINDS.values(), "RankAggregator")
     name = read_description(path)["class"]
     if name not in classes:
         raise DataError(f"a model of class {name}; expected one of {', '.join(classes)}", file=os.fspath(path))
-    return classes[name].load(path)
+    return _estimator(name).load(path)

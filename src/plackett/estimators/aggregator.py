@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
 
 from plackett.aggregation.covariances import COVARIANCES
 from plackett.aggregation.evidence import Evidence
@@ -31,6 +30,7 @@ from plackett.data.untrusted import parse_arrays, regular_file
 from plackett.distributed import are_dask
 from plackett.estimators.parameter_checks import Check, above_zero, check_parameters, or_none, seed
 from plackett.estimators.persistence import WORTHS, SavedModel
+from plackett.estimators.plain_estimator import PlainEstimator
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,7 +38,7 @@ _OPTIONAL = ("coef_", "coef_standard_errors_", "coef_names_", "n_features_in_", 
 """Attributes that only some fits have."""
 
 
-class RankAggregator(Leaderboard, SavedModel):
+class RankAggregator(Leaderboard, SavedModel, PlainEstimator):
     """Worths of items from rankings by the Plackett-Luce model: full, partial, in tiers, weighted.
 
     An item of worth v comes before one of worth u with probability v / (v + u). Items of a tier share a place and their
@@ -360,7 +360,7 @@ class RankAggregator(Leaderboard, SavedModel):
             arrays = parse_arrays(file)
         boards = {}
         for name, part, described in restore_model(self, arrays, state):
-            boards[name] = clone(self)
+            boards[name] = RankAggregator(**self.get_params())
             restore_model(boards[name], part, described)
         if boards:
             self.boards_ = boards

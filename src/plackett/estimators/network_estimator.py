@@ -12,6 +12,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from plackett.arguments import check_positive, check_scores
@@ -54,7 +55,7 @@ def find_processes(label_shards: int = 1) -> SingleProcess:
     return current_processes(label_shards)
 
 
-class NeuralEstimator(SavedModel):
+class NeuralEstimator(SavedModel, BaseEstimator):
     """An estimator that trains an ensemble of networks.
 
     Attributes:

@@ -11,15 +11,14 @@ import os
 import sys
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
+import numpy.typing as npt
 
 import plackett
 from plackett.arguments import check_count
@@ -51,7 +50,7 @@ _UNREADABLE = (
 )  # fmt: skip
 
 
-class SavedModel(BaseEstimator):
+class SavedModel:
     """An estimator with `save` and `load`. A description holds its parameters and a summary of its state."""
 
     defaults_with_validation: ClassVar[dict[str, Any]] = {}
@@ -65,8 +64,16 @@ class SavedModel(BaseEstimator):
     saved_by_name: ClassVar[tuple[str, ...]] = ()
     """Parameters of which the name is saved where they are functions. A loaded model has it as a `FunctionName`."""
 
+    get_params: Callable[..., dict[str, Any]]
+    """A method of the estimator's other base."""
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
+    first_feature_: int
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as a folder, completely or not at all. It replaces an older model, but nothing else."""
+        from sklearn.utils.validation import check_is_fitted
+
         check_is_fitted(self)
         description = {
             "format": _FORMAT,

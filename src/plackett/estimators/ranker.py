@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from plackett.arguments import check_kind, check_same_index
@@ -48,7 +49,7 @@ def check_graph_options(objective: Any, given: dict[str, Any]) -> None:
             raise ValueError(f"{name} cannot be combined with graphs of preferences: {remedy}")
 
 
-class BaseRanker(SavedModel):
+class BaseRanker(SavedModel, BaseEstimator):
     """A model that gives every row a score; higher is better."""
 
     query_column: Any

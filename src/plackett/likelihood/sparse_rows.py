@@ -25,6 +25,7 @@ from plackett.likelihood.tensors import (
     at_least_single,
     in_single_precision,
     numpy_labels,
+    outside_graphs,
     tol_for,
     work_type,
 )
@@ -240,7 +241,7 @@ def _backward_vectorised(
     return gradient.index_put_((row, column), own.to(scores.dtype))
 
 
-@torch.compiler.disable
+@outside_graphs
 @in_single_precision
 def sparse_partition_log_likelihood(
     scores: Tensor,

@@ -19,7 +19,7 @@ _TWICE = (
     "take the diagonal of its Hessian from plackett.partition_derivatives"
 )
 _FORWARD = "the Plackett-Luce likelihood has no forward-mode derivative: use reverse mode (torch.func.grad, jacrev)"
-_Function = TypeVar("_Function", bound=Callable[..., Tensor])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def work_type(device: torch.device) -> torch.dtype:
@@ -91,7 +91,7 @@ def in_single_precision(function: _Function) -> _Function:
     @functools.wraps(function)
     def wrapped(scores: Any, *arguments: Any, **options: Any) -> Tensor:
         if not isinstance(scores, Tensor) or scores.dtype not in _HALF:
-            return function(scores, *arguments, **options)
+            return cast("Tensor", function(scores, *arguments, **options))
         return rounded_like(function(scores.float(), *arguments, **options), scores)
 
     return cast("_Function", wrapped)
@@ -143,3 +143,18 @@ def refuse_second_derivative(scores: Tensor, gradient: Tensor) -> Tensor:
     one = torch.ones((), device=scores.device, dtype=scores.dtype)
     result: Tensor = ScaledGradient.apply(scores, gradient, one)
     return result
+
+
+def outside_graphs(function: _Function) -> _Function:
+    """Decorator: torch.compile runs the function outside the graph (a graph break).
+
+    As torch.compiler.disable, which by itself imports the compiler, in more time than the rest of torch takes.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            return function(*arguments, **options)
+        return torch.compiler.disable(function)(*arguments, **options)
+
+    return cast("_Function", wrapped)

@@ -24,6 +24,7 @@ from plackett.likelihood.tensors import (
     in_single_precision,
     numpy_labels,
     numpy_of,
+    outside_graphs,
     tol_for,
 )
 from plackett.likelihood.tiers import TierWeighting, make_tiers
@@ -113,7 +114,7 @@ def _check_on_device(scores: Tensor, labels: Tensor) -> None:
     check_finite("labels", labels)
 
 
-@torch.compiler.disable
+@outside_graphs
 @in_single_precision
 def partition_log_likelihood(
     scores: Tensor,
@@ -138,7 +139,7 @@ def partition_log_likelihood(
     return value
 
 
-@torch.compiler.disable
+@outside_graphs
 def flat_log_likelihood(
     scores: Tensor,
     labels: Tensor,
@@ -176,7 +177,7 @@ def preference_log_probability(preferred: Any, others: Any, *, tol: float | None
     return value.reshape(batch_shape)
 
 
-@torch.compiler.disable
+@outside_graphs
 @in_single_precision
 def midpoint_log_likelihood(
     scores: Tensor,

@@ -20,7 +20,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from plackett.likelihood.partial_orders.order_objective import PartialOrderObjective
 from plackett.objective import Floats
@@ -161,6 +160,8 @@ def _sampling_share(information: Floats, variance: Floats) -> float:
 
 
 def _warn(problem: str, steps: int) -> None:
+    from sklearn.exceptions import ConvergenceWarning
+
     warnings.warn(
         f"em did not converge in {steps} steps: {problem}; raise max_iter, or penalise large parameters",
         ConvergenceWarning,
