@@ -310,6 +310,7 @@ X, y = rng.standard_normal((2000, 10)), rng.integers(0, 4, 2000).astype(float)
 def fit():
     return CoordinateAscentRanker(random_state=0).fit(X, y, qid=np.arange(2000) // 40)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of shells ignore the signal
 fit()
 for seconds in np.linspace(0.005, 0.1, 12):
     try:

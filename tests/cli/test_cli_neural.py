@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from scipy.sparse import csr_array
 
-from plackett import BoostedRanker, ExtremeClassifier, NeuralRanker
+from plackett import BoostedRanker, ExtremeClassifier, LinearRanker, NeuralRanker
 from plackett.data import (
     MultilabelData,
     RankingData,
@@ -114,6 +114,14 @@ def test_top_of_lists_is_a_trec_run(plackett: Any, lists: Path, tmp_path: Path) 
     assert all(float(a[4]) >= float(b[4]) for a, b in pairwise(lines) if a[0] == b[0])
     code, output, _ = plackett("predict", tmp_path / "model", lists / "test.txt", "--top", 1, "-o", "-")
     assert (code, len(output.splitlines())) == (0, 15)
+
+
+def test_top_of_lists_scores_once(plackett: Any, lists: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    LinearRanker().fit(load_letor(lists / "train.txt")).save(tmp_path / "model")
+    calls, predict = [], LinearRanker.predict
+    monkeypatch.setattr(LinearRanker, "predict", lambda self, X: (calls.append(X), predict(self, X))[1])
+    assert plackett("predict", tmp_path / "model", lists / "test.txt", "--top", 1, "-o", "-")[0] == 0
+    assert len(calls) == 1
 
 
 def test_train_and_predict_rows(plackett: Any, rows: Path, tmp_path: Path) -> None:

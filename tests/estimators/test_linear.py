@@ -40,9 +40,10 @@ from plackett.likelihood.approximations import efron_or_breslow
 from plackett.likelihood.core import evaluate
 from plackett.likelihood.hessian import divides_a_tier, hessian_products
 from plackett.likelihood.tiers import Tiers, make_tiers
+from plackett.linear import solvers
 from plackett.linear.features import scaled_features
 from plackett.linear.solvers import LinearProblem
-from plackett.linear.tier_likelihood import LIKELIHOODS, make_likelihood
+from plackett.linear.tier_likelihood import LIKELIHOODS, TieredLikelihood, make_likelihood
 from plackett.losses import lower_bound_loss
 from plackett.metrics import ndcg
 from plackett.report import summary_table
@@ -417,6 +418,17 @@ def test_many_sparse_features_need_no_square_matrix(rng: np.random.Generator) ->
         assert model.converged_
         assert model.covariance_.size == 0
         assert np.corrcoef(model.predict(X), X @ truth)[0, 1] > 0.5
+
+
+def test_a_step_of_lbfgs_evaluates_the_loss_once(data: RankingData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For value and gradient together; three more evaluations describe the result."""
+    found, evaluations = [], []
+    minimise, evaluate = solvers.minimize, TieredLikelihood._evaluate
+    monkeypatch.setattr(solvers, "minimize", lambda **how: found.append(minimise(**how)) or found[-1])
+    monkeypatch.setattr(TieredLikelihood, "_evaluate", lambda self, s: evaluations.append(1) or evaluate(self, s))
+    LinearRanker().fit(data)
+    assert found[0].nfev > 5
+    assert len(evaluations) <= sum(one.nfev for one in found) + 3
 
 
 def test_fit_that_does_not_converge_warns(data: RankingData) -> None:

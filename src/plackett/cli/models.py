@@ -285,9 +285,12 @@ def _trec_lines(estimator: Any, data: Any, top: int) -> list[str]:
     """Lines `query Q0 document rank score plackett`; a document is its id if all ids are words, else its row."""
     import numpy as np
 
-    scores, group = estimator.predict_data(data), np.diff(data.offsets)
-    ranks = estimator.rank(data.X, group=group)
-    order = np.lexsort((ranks, np.repeat(np.arange(len(data)), group)))
+    from plackett.estimators.ranker import ranks_of
+    from plackett.lists import Lists
+
+    scores = estimator.predict_data(data)
+    ranks = ranks_of(scores, Lists(data.offsets))
+    order = np.lexsort((ranks, np.repeat(np.arange(len(data)), np.diff(data.offsets))))
     # A blank or a line break in a name would add fields or lines to the run.
     queries = [str(query) for query in data.qid]
     odd = next((query for query in queries if not _is_word(query)), None)

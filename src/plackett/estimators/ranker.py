@@ -49,6 +49,15 @@ def check_graph_options(objective: Any, given: dict[str, Any]) -> None:
             raise ValueError(f"{name} cannot be combined with graphs of preferences: {remedy}")
 
 
+def ranks_of(scores: npt.NDArray[Any], lists: Lists) -> npt.NDArray[np.int64]:
+    """The place of each row within its list, from 1; equal scores keep the order of rows."""
+    number = np.repeat(np.arange(len(lists)), lists.sizes)
+    order = np.lexsort((-lists.sort(scores), number))
+    places = np.empty(len(scores), np.int64)
+    places[order] = np.arange(len(scores)) - np.repeat(lists.offsets[:-1], lists.sizes) + 1
+    return lists.restore(places)
+
+
 class BaseRanker(SavedModel, BaseEstimator):
     """A model that gives every row a score; higher is better."""
 
@@ -189,12 +198,7 @@ class BaseRanker(SavedModel, BaseEstimator):
         """The place of each row within its list, from 1; equal scores keep the order of rows. X: or a RankingData."""
         X, _, given = self._given(X, None, qid, group)
         lists = self._need_lists("rank", X, given)
-        scores = self._predict_lists(X, lists)
-        number = np.repeat(np.arange(len(lists)), lists.sizes)
-        order = np.lexsort((-lists.sort(scores), number))
-        places = np.empty(len(scores), np.int64)
-        places[order] = np.arange(len(scores)) - np.repeat(lists.offsets[:-1], lists.sizes) + 1
-        return lists.restore(places)
+        return ranks_of(self._predict_lists(X, lists), lists)
 
     def predict_data(self, data: RankingData) -> npt.NDArray[Any]:
         """The scores of the rows of a RankingData."""

@@ -7,7 +7,7 @@ precision.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -153,10 +153,17 @@ class FeatureScaling(nn.Module):
         """Scale all rows, block by block."""
         self._check_missing(X)
         device = self.shift.device
+
+        def scaled(block: npt.NDArray[Any]) -> Tensor:
+            copied = np.array(block, np.float64)  # torch warns about read-only arrays
+            return cast("Tensor", self(torch.from_numpy(copied).to(device)).cpu())
+
+        blocks = list(self._blocks(X))
+        if len(blocks) == 1:
+            return scaled(X)
         out = torch.empty((len(X), self.width), dtype=torch.float32)
-        for rows in self._blocks(X):
-            block = np.array(X[rows], np.float64)  # a copy: torch warns about read-only arrays
-            out[rows] = self(torch.from_numpy(block).to(device)).cpu()
+        for rows in blocks:
+            out[rows] = scaled(X[rows])
         return out
 
     def _blocks(self, X: npt.NDArray[Any]) -> Iterator[slice]:

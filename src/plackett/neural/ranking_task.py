@@ -75,16 +75,20 @@ class ScaledLists:
 
     def batch(self, lists: IntArray) -> tuple[Tensor, Tensor, Tensor]:
         """Features, labels and offsets of some lists."""
-        device = self.X.device
         rows = self.rows(lists)
-        offsets = torch.from_numpy(offsets_from_sizes(self.sizes[lists])).to(device)
-        return self.X[rows], self.labels[rows], offsets
+        return self.X[rows], self.labels[rows], self._offsets(self.sizes[lists])
+
+    def _offsets(self, sizes: IntArray) -> Tensor:
+        return torch.from_numpy(offsets_from_sizes(sizes)).to(self.X.device)
 
     @torch.no_grad()
     def scores(self, network: Callable[..., Tensor]) -> npt.NDArray[np.float64]:
         """The scores of all items, some lists at a time."""
+        batches = batches_of_lists(self.sizes, _ITEMS_AT_ONCE, None)
+        if len(batches) == 1:  # no need to gather the rows
+            return network(self.X, self._offsets(self.sizes)).double().cpu().numpy()
         parts = [np.zeros(0)]
-        for lists in batches_of_lists(self.sizes, _ITEMS_AT_ONCE, None):
+        for lists in batches:
             x, _, offsets = self.batch(lists)
             parts.append(network(x, offsets).double().cpu().numpy())
         return np.concatenate(parts)
