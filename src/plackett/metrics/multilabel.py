@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import issparse
 
 from plackett.arguments import as_array, as_csr, as_numbers, check_choice, to_numpy, whole_numbers
 from plackett.lists import IntArray, check_offsets
@@ -74,6 +73,8 @@ def _label_lists(Y: Any, name: str = "Y") -> _LabelLists:
             raise ValueError(f"indices of {name} must be at least 0, got {indices.min()}")
         offsets = check_offsets(to_numpy(Y[1]), len(indices), f"offsets of {name}")
         return _LabelLists(indices, offsets, int(indices.max(initial=-1)) + 1, is_open=True)
+    from scipy.sparse import issparse
+
     matrix = to_numpy(Y)
     if not issparse(matrix):
         matrix = as_array(name, matrix)
@@ -93,6 +94,8 @@ def _label_lists(Y: Any, name: str = "Y") -> _LabelLists:
 
 def _top_of(scores: Any, labels: _LabelLists, k: int) -> IntArray:
     """The columns in the first k places of each row."""
+    from scipy.sparse import issparse
+
     rows = len(labels.offsets) - 1
     scores = to_numpy(scores)
     if not issparse(scores):
