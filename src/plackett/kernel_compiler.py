@@ -141,7 +141,7 @@ class _KernelLibrary(JITCodeLibrary):
             if isinstance(manager, tuple):
                 passes, builder = manager
                 passes.run(self._final_module, builder)
-            else:  # numba before 0.62
+            else:  # other versions of numba
                 super()._optimize_final_module()
 
 
