@@ -110,5 +110,7 @@ def test_the_page_names_the_modules_of_each_walk(title: str, tmp_path: Path) -> 
         name for name in re.findall(r"`([a-z_.]+)`", text) if Path(SOURCE, f"{name.replace('.', '/')}.py").exists()
     }
     assert named == modules
-    assert (int(stated), int(stated_in_all)) == (len(modules), len(profile.modules))
+    assert int(stated) == len(modules)
+    if sys.version_info < (3, 12):  # later versions of Python do not profile compiled kernels
+        assert int(stated_in_all) == len(profile.modules)
     assert not profile.ways_back

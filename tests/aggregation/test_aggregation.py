@@ -268,7 +268,7 @@ def test_error_names_the_items_without_a_finite_worth() -> None:
     cases = {
         "of worth 0, because they beat none of the others: x": [["a", "x"]],
         "of infinite worth, because none of the others beats them: x": [["x", "a"]],
-        "not compared with the rest: x, y": [["x", "y"]],
+        "not compared with the others: x, y": [["x", "y"]],
     }
     for words, more in cases.items():
         with pytest.raises(NoMaximumError, match=words) as caught:
