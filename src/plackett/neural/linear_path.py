@@ -73,7 +73,7 @@ def fit_linear_path(
     Args:
         X: features.
         Y: the stored entries are the labels of a row.
-        row_weights: one per row.
+        row_weights: one per row, relative to their mean: a row of weight 2 is not the same as two rows.
         inverse_propensity: one per label.
         propensity: 0 predicts labels as observed; otherwise a label that a row has counts as its inverse propensity to
             this power, which takes the place of the balance for rare labels.
