@@ -351,7 +351,7 @@ def test_metrics_work_with_few_labels() -> None:
 
 
 def test_early_stopping_keeps_the_best_epoch(data: MultilabelData, other: MultilabelData) -> None:
-    options = {**SETTINGS, "epochs": 40, "learning_rate": [1e-7, 0.02], "early_stopping_rounds": 3}
+    options = {**SETTINGS, "epochs": 40, "learning_rate": [1e-7, 0.02], "early_stopping_rounds": 3, "skip": None}
     model = ExtremeClassifier(**options).fit(data, eval_set=other)
     assert model.learning_rate_ == 0.02
     best = max(row["valid p@1"] for row in model.history_)

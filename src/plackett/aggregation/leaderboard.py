@@ -224,7 +224,7 @@ class Leaderboard:
         """Against a model of the same ballots with fewer parameters that this one contains; None: all worths equal."""
         self._fitted()
         null, parameters = self.null_log_likelihood_, len(self.tie_parameters_)
-        check_kind("restricted", restricted, Leaderboard, NoneType)
+        check_kind("restricted", restricted, type(self), NoneType)
         if restricted is not None:
             restricted._fitted()
             null, parameters = restricted.log_likelihood_, restricted.n_parameters_
