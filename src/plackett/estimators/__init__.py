@@ -42,7 +42,10 @@ _KINDS = {
     "coordinate_ascent": "CoordinateAscentRanker",
 }
 
-__all__ = ["MODELS", "load_model", "make_model", *_HOME]
+__all__ = [
+    "MODELS", "BaseRanker", "BoostedRanker", "CoordinateAscentRanker", "ExtremeClassifier", "LinearRanker",
+    "NeuralRanker", "RankAggregator", "load_model", "make_model",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
