@@ -31,7 +31,7 @@ from partial_order_cases import enumerated, random_graph, random_series_parallel
 console = Console()
 RESULTS = Path(__file__).parent / "results" / "partial_orders.json"
 
-COMPARED = {"forest": 2000, "tiers": 2000, "trees": 2000, "down-sets": 2000, "series-parallel": 300}  # graphs
+COMPARED = {"forest": 2000, "tiers": 2000, "trees": 2000, "down-sets": 2000, "series-parallel": 2000}  # graphs
 SIZES = (10**4, 10**5, 10**6)
 CROWNS = (10, 13, 16, 18)  # pairs of items: 2^(pairs + 1) + pairs - 1 down-sets
 CHAINS = (5, 8, 11, 14)  # items of each of five chains above one item: (items + 1)^5 + 1 down-sets
