@@ -302,6 +302,9 @@ def test_votes_become_a_board(plackett: Any, tmp_path: Path) -> None:
     expected = model.ratings(anchor=("y", 1000.0))
     assert ratings == pytest.approx(dict(zip(expected.items, expected.ratings.tolist(), strict=True)))
     text = board.read_text()
+    shown = re.findall(r"<td[^>]*>([xyz])</td>.*?</svg></td><td[^>]*>(\d+) . (\d+)</td>", text)[:3]
+    with (tmp_path / "board.csv").open() as file:
+        assert shown == [(row["item"], row["rank_low"], row["rank_high"]) for row in csv.DictReader(file)]
     for part in ('role="tab">code<', "Head to head", "tie parameter delta", 'class="table interactive"'):
         assert part in text
     for option, value in (("--anchor", "y"), ("--scale", "big"), ("--features", "=a")):

@@ -219,7 +219,7 @@ def aggregate(
     if report is not None:
         origin: dict[str, Any] = {"data": data, "files": {"ballots": ballots}, "command": command_line()}
         if isinstance(data, Comparisons):
-            page = board_page(aggregator, scale=Scale(*numbers, fixed), confidence=confidence, **origin)
+            page = board_page(aggregator, scale=Scale(*numbers, fixed), confidence=confidence, seed=seed, **origin)
         else:
             page = aggregation_page(aggregator, summary, **origin)
         write_page(page, report)

@@ -32,6 +32,7 @@ def board_page(
     title: str | None = None,
     scale: Scale | None = None,
     confidence: float = 0.95,
+    seed: int = 0,
     data: Any = None,
     files: Files | None = None,
     command: str | None = None,
@@ -40,6 +41,7 @@ def board_page(
 
     Args:
         scale: the scale of the ratings.
+        seed: random seed for simulated ranks, as `random_state` of `RankAggregator.summary`.
         data: the comparisons it was fitted to.
         files: the files of that data, by any name.
         command: the command that fitted it.
@@ -48,7 +50,7 @@ def board_page(
     boards: Mapping[str, Any] = {"All": aggregator} | {
         str(name): board for name, board in getattr(aggregator, "boards_", {}).items()
     }
-    panels = {name: [_board(board, scale, confidence)] for name, board in boards.items()}
+    panels = {name: [_board(board, scale, confidence, seed)] for name, board in boards.items()}
     several = len(boards) > 1
     matrices = {
         name: [_matrix(board, _MOST_BY_CATEGORY if several else _MOST_IN_MATRIX)] for name, board in boards.items()
@@ -84,9 +86,9 @@ def _summary(aggregator: Any, scale: Scale, confidence: float) -> str:
 def _explanation(aggregator: Any, confidence: float) -> str:
     model = TIE_MODELS[aggregator.ties or UNKNOWN]
     text = (
-        "Two items share a letter if they cannot be distinguished. Ranks range from 1 plus the number of significantly "
-        f"better items to the number of items minus the significantly worse ones, at {confidence:.0%} with Holm's "
-        "correction. "
+        f"Ranks: {confidence:.0%} interval of each item by itself. Tested ranks hold for all items at once: from 1 "
+        "plus the number of significantly better items to the number of items minus the significantly worse ones, with "
+        "Holm's correction. Items in one group (a shared letter) cannot be distinguished. "
         f"Errors: {aggregator.covariance_kind_}."
     )
     return text + (f"\n\nTies: {model.meaning}." if aggregator.ties else "")
@@ -97,9 +99,10 @@ def _rating(aggregator: Any, scale: Scale, confidence: float) -> Any:
     return aggregator.ratings(scale.scale, scale.base, anchor, confidence=confidence)
 
 
-def _board(aggregator: Any, scale: Scale, confidence: float) -> Block:
+def _board(aggregator: Any, scale: Scale, confidence: float, seed: int) -> Block:
     found = _rating(aggregator, scale, confidence)
-    ranks, (low, high) = aggregator.rank_, aggregator.significant_ranks(confidence)
+    ranks, tested = aggregator.rank_, aggregator.significant_ranks(confidence)
+    alone = aggregator.rank_intervals(confidence, random_state=seed)
     groups = aggregator.letters(confidence)
     ends = float(found.low.min()), float(found.high.max())
     rows: list[list[Any]] = []
@@ -107,15 +110,15 @@ def _board(aggregator: Any, scale: Scale, confidence: float) -> Block:
         span = Span(float(found.ratings[k]), float(found.low[k]), float(found.high[k]), ends)
         rows.append([
             int(ranks[k]), str(aggregator.items_[k]), float(found.ratings[k]), (span.low, span.high), span,
-            (int(low[k]), int(high[k])), _shortened(groups[k]),
+            *((int(low[k]), int(high[k])) for low, high in (alone, tested)), _shortened(groups[k]),
         ])  # fmt: skip
     above, below = (aggregator.outside_.get(where, []) for where in ("above", "below"))
-    rows = [[1, str(name), None, None, None, None, ""] for name in above] + rows
+    rows = [[1, str(name), *[None] * 5, ""] for name in above] + rows
     last = len(aggregator.items_) + len(above) + 1
-    rows += [[last, str(name), None, None, None, None, ""] for name in below]
+    rows += [[last, str(name), *[None] * 5, ""] for name in below]
     columns: list[str | Column] = [
         "rank", "item", Column("rating", format=".0f"), Column(f"{confidence:.0%} interval", format=".0f"),
-        Column("", format=".0f"), "ranks", "group",
+        Column("", format=".0f"), "ranks", "tested ranks", "group",
     ]  # fmt: skip
     return Table(columns, rows, interactive=True)
 
