@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import report
+from measure import report, save
 from rich.console import Console
 from scipy.sparse import csr_matrix
 
@@ -35,6 +35,7 @@ from plackett.experiments import DataFolder
 from plackett.experiments.multilabel_data import PLACES, judge, load, short_name
 from plackett.experiments.pl_partition.multilabel_table import EXPERIMENT, PUBLISHED, make_model
 from plackett.neural.extreme_data import rows_on_device
+from plackett.report.versions import today
 
 console = Console()
 RESULTS = Path(__file__).parent / "results" / "extreme_quality.json"
@@ -56,16 +57,17 @@ class Cells:
     """Finished cells, saved after each one."""
 
     def __init__(self) -> None:
-        self.done: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        self.done: dict[str, Any] = {key: cell for key, cell in stored.items() if "/" in key}
 
     def run(self, key: str, work: Callable[[], Any]) -> Any:
         if key not in self.done:
             console.print(f"{key} ...", end=" ", soft_wrap=True)
             start = time.perf_counter()
             result = work()
-            self.done[key] = {"seconds": round(time.perf_counter() - start, 1), **result}
-            RESULTS.write_text(json.dumps(dict(sorted(self.done.items())), indent=1) + "\n")
+            self.done[key] = {"date": today(), "seconds": round(time.perf_counter() - start, 1), **result}
             console.print(f"{self.done[key]['seconds']} s, {result['P']}", soft_wrap=True)
+            save(dict(sorted(self.done.items())), RESULTS.stem, console)
         return self.done[key]
 
 

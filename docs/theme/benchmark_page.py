@@ -16,16 +16,17 @@ def _about(script: Path) -> tuple[str, str]:
 
 def _facts(path: Path, stored: dict[str, Any]) -> str:
     """One line about a file of results."""
-    versions = stored.get("versions", {})
+    versions = stored["versions"]
     known = {
-        "measured": stored.get("date"),
+        "measured": stored["date"],
         "on": versions.get("processor") or versions.get("platform"),
         "threads": versions.get("threads"),
-        "plackett": versions.get("plackett"),
+        "plackett": versions["plackett"],
         "Python": versions.get("python"),
     }
     facts = ", ".join(f"{name} {value}" for name, value in known.items() if value)
-    return f"Results: [{path.name}](benchmarks/results/{path.name})" + (f" ({facts})." if facts else ".")
+    note = f" {stored['note']}" if "note" in stored else ""
+    return f"Results: [{path.name}](benchmarks/results/{path.name}) ({facts}).{note}"
 
 
 def benchmark_page(folder: Path) -> str:

@@ -12,24 +12,9 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from benchmark_page import benchmark_page
-from gallery_page import gallery_page
-from markdown_text import fence_doctests, point_links_at_pages
-from reference import ROOT, public_packages, reference_pages
-
-# Files at the top of the repository that are pages of the site.
-_FROM_ABOVE = {
-    "changelog.md": "CHANGELOG.md",
-    "contributing.md": "CONTRIBUTING.md",
-    "code_of_conduct.md": "CODE_OF_CONDUCT.md",
-}
-# Links that leave docs/ in the repository, and where they lead on the site.
-_LINKS = {
-    "../benchmarks/results/": "benchmarks/results/",
-    "../CHANGELOG.md": "changelog.md",
-    "../CONTRIBUTING.md": "contributing.md",
-    "../CODE_OF_CONDUCT.md": "code_of_conduct.md",
-}
+from markdown_text import fence_doctests
+from reference import public_packages, reference_pages
+from site_pages import added_files, added_pages, own_links
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -47,15 +32,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add pages and pictures from outside docs/, and the generated reference."""
-    for page, source in _FROM_ABOVE.items():
-        text = (ROOT / source).read_text().replace("](docs/", "](")
-        files.append(File.generated(config, page, content=text))
-    for result in sorted((ROOT / "benchmarks" / "results").iterdir()):
-        path = f"benchmarks/results/{result.name}"
-        files.append(File.generated(config, path, abs_src_path=str(result), inclusion=InclusionLevel.NOT_IN_NAV))
-    gallery = gallery_page(ROOT / "examples", ROOT / "docs" / "gallery")
-    files.append(File.generated(config, "gallery.md", content=gallery))
-    files.append(File.generated(config, "benchmarks.md", content=benchmark_page(ROOT / "benchmarks")))
+    for path, source in added_files().items():
+        files.append(File.generated(config, path, abs_src_path=str(source), inclusion=InclusionLevel.NOT_IN_NAV))
+    for path, text in added_pages().items():
+        files.append(File.generated(config, path, content=text))
     pages = {file.src_uri: file.content_string for file in files.documentation_pages()}
     for path, text in reference_pages(pages).items():
         files.append(File.generated(config, path, content=text))
@@ -64,7 +44,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Highlight doctests and keep links on the site."""
-    return fence_doctests(point_links_at_pages(markdown, _LINKS))
+    return fence_doctests(own_links(markdown))
 
 
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)

@@ -40,6 +40,20 @@ def formulas(text: str) -> list[tuple[str, bool]]:
     return [(found[1] or found[2], found[1] is not None) for found in _FORMULA.finditer(prose)]
 
 
+_LINK = re.compile(r"\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
+
+
+def links(text: str) -> list[str]:
+    """The targets of the links and pictures of a page."""
+    return _LINK.findall(_CODE.sub("", _FENCED.sub("", text)))
+
+
+def headings(text: str) -> list[str]:
+    """The headings of a page, without the marks of code and links."""
+    found = re.findall(r"^#{1,6} +(.+?) *#*$", _FENCED.sub("", text), re.MULTILINE)
+    return [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "") for heading in found]
+
+
 def words_of_examples(text: str) -> set[str]:
     """The identifiers in the examples and Python blocks of a page."""
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

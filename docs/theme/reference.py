@@ -1,16 +1,14 @@
 """The API reference: one page per public package, with every public name and the pages that show its use."""
 
-import ast
 import re
 import sys
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 
 import griffe
 from markdown_text import words_of_examples
+from public_lists import ROOT, listed_names
 
-ROOT = Path(__file__).parents[2]
 TOP = "plackett"
 
 
@@ -49,17 +47,8 @@ def public_packages() -> dict[str, list[str]]:
     homes = [name for name in plackett._HOME if name not in plackett._MODULES]
     packages = {TOP: sorted(homes, key=str.lower)}
     for name in plackett._MODULES:
-        packages[f"{TOP}.{name}"] = listed_names(package[name])
+        packages[f"{TOP}.{name}"] = listed_names(package[name].filepath)
     return packages
-
-
-def listed_names(module: griffe.Object) -> list[str]:
-    """`__all__` of a module."""
-    tree = ast.parse(module.filepath.read_text())
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return sorted(ast.literal_eval(node.value), key=str.lower)
-    raise ValueError(f"{module.filepath}: expected __all__ as a list of texts")
 
 
 def public_names(uses: dict[str, list[str]]) -> dict[str, list[PublicName]]:

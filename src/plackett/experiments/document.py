@@ -85,8 +85,10 @@ def _section(experiment: Experiment, about: dict[str, Any], findings: Findings, 
         there = ", ".join(name for name, found in about["data"].items() if found)
         absent = ", ".join(name for name, found in about["data"].items() if not found)
         parts.append(f"Data: {there or 'generated'}." + (f" Not available: {absent}." if absent else ""))
+    note = about.get("note")
     known = ", ".join(f"{name} {about['versions'][name]}" for name in _SHOWN_VERSIONS if name in about["versions"])
-    parts.append(f"Computed with {known}.")
+    place = about["versions"].get("processor", "a processor that was not recorded")
+    parts.append(f"Computed on {about['date']} with {known}, on {place}." + (f" {note}" if note else ""))
     if picture:
         parts.append(f"![{experiment.title}]({picture})")
     if findings.claims:

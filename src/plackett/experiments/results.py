@@ -18,15 +18,16 @@ from plackett.experiments.datasets import DataFolder
 from plackett.experiments.framework import Experiment, Findings, Results
 from plackett.report import reproduction_page, reproduction_table
 from plackett.report.page import Page, Section, Table, draw_picture, render_page
-from plackett.report.versions import versions
+from plackett.report.versions import today, versions
 
-_ENVIRONMENT = ("platform", "processor", "threads")  # these describe the machine, not the result
+_ENVIRONMENT = ("platform", "threads")  # results do not depend on these
 _KINDS = {
     "experiment": str,
     "scale": str,
     "command": str,
     "configuration": dict,
     "data": dict,
+    "date": str,
     "versions": dict,
     "cells": list,
 }
@@ -47,6 +48,7 @@ def write_results(
         "command": command,
         "configuration": experiment.configurations[scale],
         "data": {name: bool(data.find(name)) for name in experiment.data},
+        "date": today(),
         "versions": {name: value for name, value in versions().items() if name not in _ENVIRONMENT},
         "claims": [vars(claim) for claim in findings.claims],
         "rows": [dict(row) for row in findings.rows],
@@ -76,7 +78,7 @@ def _check(about: Any) -> None:
     """Check the types of the values, and that no text could be read as markup in a document."""
     if not isinstance(about, dict):
         raise ValueError(f"expected a JSON object, got {type(about).__name__}")
-    for name, kind in _KINDS.items():
+    for name, kind in (_KINDS | ({"note": str} if "note" in about else {})).items():
         if not isinstance(about[name], kind):
             raise ValueError(f"{name} must be {kind.__name__}, got {type(about[name]).__name__}")
     if not about["command"].isprintable():
@@ -84,9 +86,9 @@ def _check(about: Any) -> None:
     for pair in about["cells"]:
         if not (isinstance(pair, list) and [type(part) for part in pair] == [dict, dict]):
             raise ValueError("cells must be pairs of a cell and its result")
-    for text in _texts([about["versions"], about["cells"]]):
+    for text in _texts([about["date"], about.get("note"), about["versions"], about["cells"]]):
         if not text.isprintable() or _MARKUP.intersection(text):
-            raise ValueError(f"versions and cells must hold plain text without markup, got {text[:40]!r}")
+            raise ValueError(f"date, note, versions and cells must hold plain text without markup, got {text[:40]!r}")
 
 
 def _texts(value: Any) -> Iterator[str]:
