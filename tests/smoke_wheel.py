@@ -5,7 +5,8 @@
     python tests/smoke_wheel.py neural files     # these extras only
 
 Nothing of the repository is on the path: programs run in an empty folder, in Python's isolated mode. Versions are those
-of the constraints files. Prints the size of what each extra installs.
+of the constraints files. The examples of README and of "Getting started" run where their pages say that they do. Prints
+the size of what each extra installs.
 """
 
 import subprocess
@@ -104,6 +105,15 @@ assert len(load_parquet("data.parquet")) == len(load_letor("data.txt.zst")) == 2
 """,
 }
 PROGRAMS["all"] = "".join(PROGRAMS[extra] for extra in ("neural", "boosted", "distributed", "report", "onnx", "files"))
+PAGES = {"": ["README.md", "docs/start/search.md", "docs/start/ballots.md"],
+         "neural": ["docs/start/neural.md", "docs/start/tagging.md"]}  # fmt: skip
+WITH_PAGES = ["pandas"]  # what these pages say to install beside Plackett
+RUN_PAGES = """
+import doctest, sys
+for page in sys.argv[1:]:
+    failed, tried = doctest.testfile(page, module_relative=False)
+    assert tried and not failed, page
+"""
 COMMANDS = [
     ["--version"],
     ["demo", "--seeds", "1", "--queries", "50"],
@@ -172,6 +182,9 @@ def smoke(package: Path, extra: str, folder: Path) -> float:
     run(python, "-I", "-W", "ignore", "-c", BASE + DATA + (PROGRAMS[extra] if extra else ""), cwd=work)
     if not extra:
         try_commands(environment / "bin" / "plackett", work)
+    if pages := [ROOT / page for page in PAGES.get(extra, [])]:
+        run(python, "-m", "pip", "install", "--quiet", "--constraint", pins, *WITH_PAGES, cwd=work)
+        run(python, "-I", "-W", "ignore", "-c", RUN_PAGES, *pages, cwd=work)
     return size
 
 
