@@ -105,6 +105,7 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/likelihood.py
 	$(BIN)/python benchmarks/losses.py
+	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/boosted.py

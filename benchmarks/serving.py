@@ -17,6 +17,7 @@ import plackett
 from plackett import BoostedRanker, CoordinateAscentRanker, ExtremeClassifier, LinearRanker, NeuralRanker
 from plackett.data import make_graded_lists
 from plackett.experiments.timing import interleaved
+from plackett.neural.onnx_export import ScaledEnsemble
 
 FEATURES, LISTS, LENGTH, LABELS = 46, 20, 20, 1000
 LARGEST_RATIO, LARGEST_EXCESS = 1.5, 1e-4
@@ -25,23 +26,14 @@ Call = Callable[[Any], Any]
 console = Console()
 
 
-def _bare_network(model: Any) -> Call:
-    """The module itself, with its scaling of features."""
-    network = model.networks_[0].eval()
+def _bare(model: Any, score: Callable[[Any, torch.Tensor], torch.Tensor], k: int | None = None) -> Call:
+    """The networks as one module, with its scaling of features; with `k`, the k best of its scores."""
+    module = ScaledEnsemble(model.scaling_, model.networks_, score).eval()
 
     def call(X: torch.Tensor) -> Any:
         with torch.inference_mode():
-            return network(model.scaling_(X), None)
-
-    return call
-
-
-def _bare_labels(model: Any, k: int) -> Call:
-    network = model.networks_[0].eval()
-
-    def call(X: torch.Tensor) -> Any:
-        with torch.inference_mode():
-            return torch.topk(network(model.scaling_(X)), k)
+            scores = module(X)
+            return scores if k is None else torch.topk(scores, k)
 
     return call
 
@@ -62,10 +54,14 @@ def _estimators() -> dict[str, tuple[Call, Call, Callable[[np.ndarray], Any]]]:
     extreme = ExtremeClassifier(hidden_sizes=(64,), epochs=1, random_state=0).fit(X, Y)
     return {
         "BoostedRanker": (trees.predict, trees.booster_.predict, np.asarray),
-        "NeuralRanker": (network.predict, _bare_network(network), _tensor),
+        "NeuralRanker": (network.predict, _bare(network, lambda member, x: member(x, None)), _tensor),
         "LinearRanker": (linear.predict, lambda X: X @ linear.coef_, np.asarray),
         "CoordinateAscentRanker": (ascent.predict, lambda X: X @ ascent.coef_, np.asarray),
-        "ExtremeClassifier (predict_top)": (lambda X: extreme.predict_top(X, 5), _bare_labels(extreme, 5), _tensor),
+        "ExtremeClassifier (predict_top)": (
+            lambda X: extreme.predict_top(X, 5),
+            _bare(extreme, lambda member, x: member.scores(x), 5),
+            _tensor,
+        ),
     }
 
 

@@ -189,7 +189,7 @@ def run_over_ranges(call: Callable[[int, int], int], cost: npt.NDArray[np.intege
     total = int(cost[-1])
     threads = get_num_threads()
     pieces = min(threads * _PIECES_PER_THREAD, total // _SMALLEST_PIECE, units)
-    if getattr(_local, "inside", False) or total < _SMALLEST_PIECE:
+    if getattr(_local, "inside", False) or total < 2 * _SMALLEST_PIECE:
         return [call(0, units)]
     wanted = np.arange(1, pieces) * (total / pieces)
     cuts = np.unique(np.concatenate(([0], np.searchsorted(cost, wanted), [units])))

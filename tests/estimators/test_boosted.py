@@ -995,12 +995,12 @@ def test_number_of_threads_follows_n_jobs_and_size(
         expected = [("fit", small_fit), ("fit", large_fit)] + [("predict", small_predict)] * 3
         assert threads_used == expected, n_jobs
         threads_used.clear()
-    model = BoostedRanker("mart", **{**options, "n_estimators": 12}).fit(data)
-    model.predict(X)
+    model = BoostedRanker("mart", **{**options, "n_estimators": 20}).fit(data)
+    model.predict(data.X)
     plackett.set_num_threads(1)
-    model.predict(X)
+    model.predict(data.X)
     assert threads_used == [("fit", 1), ("predict", 2), ("predict", 1)]
-    assert 2 * _VISITS < 12 * len(y) < 3 * _VISITS
+    assert 2 * _VISITS < 20 * len(data.y) < 3 * _VISITS
     threads_used.clear()
     model.fit(data, init_model=model)
     assert {number for _, number in threads_used} == {1}

@@ -42,6 +42,35 @@ def fitted(model: BaseRanker) -> BaseRanker:
     return clone(model).fit(DATA)
 
 
+# Rows that need no check
+
+
+def test_short_checks_accept_only_what_the_long_ones_do(fitted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = X[:9]
+    large = np.where(np.arange(27).reshape(9, 3) == 4, np.inf, some)
+    others = [
+        some.astype(np.float32),
+        some.astype(">f8"),
+        np.asfortranarray(some),
+        some.tolist(),
+        large,
+        some[0],
+    ]
+    others += [some[:, :2], some[:0], np.hstack([some, some]), some.astype(object), np.where(some > 1.0, np.nan, some)]
+
+    def found(rows: Any) -> Any:
+        try:
+            return fitted.predict(rows).tolist()
+        except ValueError as error:
+            return str(error)
+
+    short = [found(rows) for rows in [some, *others]]
+    for module in ("ranker", "linear"):
+        monkeypatch.setattr(f"plackett.estimators.{module}.is_checked", lambda X, model: False)  # noqa: ARG005
+    assert short == [found(rows) for rows in [some, *others]]
+    assert isinstance(short[0], list)
+
+
 # Lists
 
 

@@ -205,7 +205,7 @@ def reason_for_own_leaves(params: Mapping[str, Any]) -> str | None:
 
 # From measurements on two processors (docs/boosted.md): below these a second thread gains nothing on an idle machine.
 _CELLS = 100_000  # rows x features of the training data, per thread
-_VISITS = 100_000  # rows x trees of a prediction, per thread
+_VISITS = 10_000  # rows x trees of a prediction, per thread
 
 
 def threads_to_fit(n_jobs: int | None, X: Any, most: int | None = None) -> int:

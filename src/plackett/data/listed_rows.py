@@ -258,6 +258,17 @@ def _is_plain(category: Any) -> bool:
     return isinstance(category, str) or (isinstance(category, int | float) and math.isfinite(category))
 
 
+def is_checked(X: Any, model: Any) -> bool:
+    """Whether X needs no further check: a plain array of finite doubles with the features of the model.
+
+    scikit-learn's checks take longer than scoring a few rows.
+    """
+    is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and len(X) > 0
+    if not is_plain or hasattr(model, "feature_names_in_") or not 0 < X.shape[1] == model.n_features_in_:
+        return False
+    return math.isfinite(X.min()) and math.isfinite(X.max())
+
+
 def as_features(X: Any, *, categories: bool, validate: Callable[..., Any] | None = None) -> Any:
     """Checked rows in a form that LightGBM takes: an array, a CSR matrix, or a pandas table unchanged.
 

@@ -25,7 +25,7 @@ from plackett.arguments import (
     check_same_index,
 )
 from plackett.data.containers import Ballots, MultilabelData, RankingData, without_zeros
-from plackett.data.listed_rows import as_rows
+from plackett.data.listed_rows import as_rows, is_checked
 from plackett.data.tags import check_names, checked_tags, is_tags, learn_names, tag_matrix
 from plackett.data.untrusted import field
 from plackett.estimators import parameter_checks
@@ -212,6 +212,8 @@ class ExtremeClassifier(NeuralEstimator):
         """Features, checked, as CSR or as a dense array."""
         if isinstance(X, MultilabelData):
             X = X.X
+        if not reset and is_checked(X, self):
+            return X
         checked: Any = validate_data(self, as_rows(X), reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
         return as_csr("X", checked) if is_sparse(checked) else checked
 
@@ -519,6 +521,7 @@ class ExtremeClassifier(NeuralEstimator):
         """The k best labels of each row and their scores, best first, (rows, k) each."""
         import_torch("predict_top")
         from plackett.neural.extreme_prediction import predict_top_labels
+        from plackett.neural.small_work import threads_for
 
         k = check_positive("k", k)
         check_is_fitted(self, "networks_")
@@ -526,7 +529,8 @@ class ExtremeClassifier(NeuralEstimator):
             raise ValueError(f"k must be at most the number of labels, {self.n_labels_}, got {k}")
         with self._processes.guarded():
             rows = self._rows(X, reset=False)
-            labels, scores = predict_top_labels(self.networks_, self._scaled(rows), k, self.linear_path_)
+            with threads_for(rows.shape[0], self.networks_):
+                labels, scores = predict_top_labels(self.networks_, self._scaled(rows), k, self.linear_path_)
             self._check_scores(scores, rows)
         return labels, scores
 
@@ -567,11 +571,13 @@ class ExtremeClassifier(NeuralEstimator):
         """The scores of all labels, (rows, labels). For many labels `predict_top` needs far less memory."""
         import_torch("predict")
         from plackett.neural.extreme_prediction import predict_scores
+        from plackett.neural.small_work import threads_for
 
         check_is_fitted(self, "networks_")
         with self._processes.guarded():
             rows = self._rows(X, reset=False)
-            scores = predict_scores(self.networks_, self._scaled(rows), self.linear_path_)
+            with threads_for(rows.shape[0], self.networks_):
+                scores = predict_scores(self.networks_, self._scaled(rows), self.linear_path_)
             self._check_scores(scores, rows)
         return scores
 

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from plackett.arguments import as_csr, check_fraction, check_positive, check_range, check_scores
-from plackett.data.listed_rows import ListedRows, as_rows
+from plackett.data.listed_rows import ListedRows, as_rows, is_checked
 from plackett.data.positions import PositionBias, Positions, make_position_bias
 from plackett.data.preference_graphs import PreferenceGraphs
 from plackett.data.untrusted import check_numbers, field, parse_array, regular_file
@@ -82,6 +82,8 @@ class LinearModel(BaseRanker):
         return tags
 
     def _features(self, X: Any, *, reset: bool, finite: bool = True) -> Any:
+        if not reset and is_checked(X, self):
+            return X
         checked: Any = validate_data(
             self, as_rows(X), reset=reset, accept_sparse="csr", dtype=np.float64, ensure_all_finite=finite
         )

@@ -320,15 +320,15 @@ class NeuralRanker(NeuralEstimator, ClickRanker):
     def _predict_lists(self, X: Any, lists: Lists) -> npt.NDArray[Any]:
         check_is_fitted(self, "networks_")
         import_torch("predict")
-        from plackett.neural.ranking_task import ScaledLists
+        from plackett.neural.ranking_task import scores_of_lists
         from plackett.neural.small_work import threads_for
 
         X = self._dense(self._features(X, reset=False))
-        sorted_rows = X if lists.rows is None else X[lists.rows]
-        unlabelled = ListedRows(sorted_rows, np.zeros(len(X)), Lists(lists.offsets), np.ones(len(lists)))
-        scaled = ScaledLists(unlabelled, self.scaling_, next(self.networks_[0].parameters()).device)
-        with threads_for(len(X), self.networks_[0]):
-            scores = lists.restore(np.mean([scaled.scores(network) for network in self.networks_], axis=0))
+        device = next(self.networks_[0].parameters()).device
+        with threads_for(len(X), self.networks_):
+            scaled = self._scaled(lists.sort(X)).to(device)
+            found = [scores_of_lists(network, scaled, lists.offsets) for network in self.networks_]
+        scores = lists.restore(found[0] if len(found) == 1 else np.mean(found, axis=0))
         self._check_scores(scores, X)
         return scores
 

@@ -22,6 +22,7 @@ from plackett.data.listed_rows import (
     check_labels,
     in_memory,
     is_all_nan,
+    is_checked,
     is_frame,
     list_weights,
     make_listed_rows,
@@ -124,6 +125,8 @@ class BaseRanker(SavedModel, BaseEstimator):
 
     def _features(self, X: Any, *, reset: bool) -> Any:
         """X as an array, a CSR matrix, or a pandas table unchanged."""
+        if not reset and is_checked(X, self):
+            return X
         return as_features(X, categories=self.takes_categories, validate=partial(validate_data, self, reset=reset))
 
     def _rows(

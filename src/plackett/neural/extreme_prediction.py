@@ -58,10 +58,17 @@ def predict_top_labels(
         extra = None if path is None else path(block)
         found, values = top_columns(layers, k, networks[0].shard, extra)
         for layer in layers if extra is None else [*layers, extra]:
-            values[_rows_that_overflow(layer)] = torch.nan
+            if not _is_moderate(layer):
+                values[_rows_that_overflow(layer)] = torch.nan
         labels.append(found.cpu().numpy())
         scores.append(values.float().cpu().numpy())
     return np.concatenate(labels), np.concatenate(scores)
+
+
+def _is_moderate(layer: Layer) -> bool:
+    """Whether no score can overflow."""
+    units = layer if isinstance(layer, Tensor) else layer[0]
+    return units.numel() == 0 or bool(torch.linalg.vector_norm(units, torch.inf) <= _LARGEST_UNIT)  # not if it is NaN
 
 
 def _rows_that_overflow(layer: Layer) -> list[int]:

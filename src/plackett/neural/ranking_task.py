@@ -75,23 +75,25 @@ class ScaledLists:
 
     def batch(self, lists: IntArray) -> tuple[Tensor, Tensor, Tensor]:
         """Features, labels and offsets of some lists."""
-        rows = self.rows(lists)
-        return self.X[rows], self.labels[rows], self._offsets(self.sizes[lists])
+        rows, offsets = self.rows(lists), offsets_from_sizes(self.sizes[lists])
+        return self.X[rows], self.labels[rows], torch.from_numpy(offsets).to(self.X.device)
 
-    def _offsets(self, sizes: IntArray) -> Tensor:
-        return torch.from_numpy(offsets_from_sizes(sizes)).to(self.X.device)
-
-    @torch.no_grad()
     def scores(self, network: Callable[..., Tensor]) -> npt.NDArray[np.float64]:
-        """The scores of all items, some lists at a time."""
-        batches = batches_of_lists(self.sizes, _ITEMS_AT_ONCE, None)
-        if len(batches) == 1:  # no need to gather the rows
-            return network(self.X, self._offsets(self.sizes)).double().cpu().numpy()
-        parts = [np.zeros(0)]
-        for lists in batches:
-            x, _, offsets = self.batch(lists)
-            parts.append(network(x, offsets).double().cpu().numpy())
-        return np.concatenate(parts)
+        """The scores of all items."""
+        return scores_of_lists(network, self.X, self.offsets)
+
+
+@torch.no_grad()
+def scores_of_lists(network: Callable[..., Tensor], X: Tensor, offsets: IntArray) -> npt.NDArray[np.float64]:
+    """The scores of all items from scaled features, some lists at a time."""
+    if len(X) <= _ITEMS_AT_ONCE:
+        return network(X, torch.tensor(offsets, device=X.device)).double().cpu().numpy()
+    parts = []
+    for lists in batches_of_lists(np.diff(offsets), _ITEMS_AT_ONCE, None):
+        first, last = offsets[lists[0]], offsets[lists[-1] + 1]
+        part = torch.tensor(offsets[lists[0] : lists[-1] + 2] - first, device=X.device)
+        parts.append(network(X[first:last], part).double().cpu().numpy())
+    return np.concatenate(parts)
 
 
 class RankingTask:
