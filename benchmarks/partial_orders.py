@@ -26,7 +26,7 @@ from plackett.experiments.timing import interleaved
 from plackett.preferences import ballots_from_graphs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from partial_order_cases import enumerated, random_graph, random_series_parallel
+from partial_order_cases import enumerated, observed_graphs, random_graph, random_series_parallel
 
 console = Console()
 RESULTS = Path(__file__).parent / "results" / "partial_orders.json"
@@ -259,16 +259,10 @@ def show_costs(result: dict[str, Any]) -> None:
 
 
 def simulate(seed: int, share: float) -> tuple[Any, PreferenceGraphs]:
-    """Worths spread over log 10, and for each voter an order drawn from them of which some pairs are seen."""
+    """Scores uniform over log 10, and for each voter some pairs of an order drawn from them."""
     rng = np.random.default_rng(seed)
     worths = rng.uniform(0.0, np.log(10.0), ITEMS)
-    first, second = np.triu_indices(ITEMS, 1)
-    graphs = []
-    for _ in range(VOTERS):
-        order = np.argsort(-(worths + rng.gumbel(size=ITEMS)))
-        seen = rng.random(len(first)) < share
-        graphs.append(np.stack([order[first[seen]], order[second[seen]]], 1))
-    return worths - worths.mean(), PreferenceGraphs.from_edges(graphs, names=list(range(ITEMS)))
+    return worths - worths.mean(), observed_graphs(rng, worths, VOTERS, share)
 
 
 def scores_of(data: Any) -> Any:

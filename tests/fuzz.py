@@ -46,7 +46,7 @@ from matplotlib.figure import Figure
 from plackett import data
 from plackett.aggregation import load_edges
 from plackett.compilation import kernel
-from plackett.data import parsed_cache
+from plackett.data import sparse_text
 from plackett.data.containers import Ballots, MultilabelData, RankingData
 from plackett.data.files import save_figure
 from plackett.data.preflib import tiers_of
@@ -577,11 +577,11 @@ class ParsedFile(_CacheFile):
         data.load_letor(source, cache=folder / "parsed")
         (path,) = (folder / "parsed").iterdir()
         self._take(path)
-        self._wanted = parsed_cache._read(path)
+        self._wanted = sparse_text._read_arrays(path)
 
     def run(self, content: bytes) -> None:
         self._write(content)
-        found = parsed_cache._read(self._path)
+        found = sparse_text._read_arrays(self._path)
         if found is None:
             raise DataError("not loaded", file=str(self._path))
         if list(found) != list(self._wanted) or not all(np.array_equal(found[n], self._wanted[n]) for n in found):

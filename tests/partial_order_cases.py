@@ -5,13 +5,26 @@ from functools import cache
 
 import numpy as np
 
+from plackett.data import PreferenceGraphs
+
 
 def random_graph(rng, items, share):
     """Each pair of a random order with the same probability."""
-    order = rng.permutation(items)
-    first, second = np.triu_indices(items, 1)
+    return pairs_of_order(rng, rng.permutation(items), share)
+
+
+def pairs_of_order(rng, order, share):
+    """Edges: each pair of the order with the same probability."""
+    first, second = np.triu_indices(len(order), 1)
     seen = rng.random(len(first)) < share
     return np.stack([order[first[seen]], order[second[seen]]], 1)
+
+
+def observed_graphs(rng, worths, lists, share):
+    """Graphs of random pairs of orders drawn from the model, all over the same items."""
+    orders = (np.argsort(-(worths + rng.gumbel(size=len(worths)))) for _ in range(lists))
+    graphs = [pairs_of_order(rng, order, share) for order in orders]
+    return PreferenceGraphs.from_edges(graphs, names=list(range(len(worths))))
 
 
 def many_graphs(rng, count, sizes, spread=1.0):

@@ -16,9 +16,8 @@ from strategies import ragged_lists
 from plackett import partition_derivatives, partition_log_likelihood
 from plackett.boosted import plrank
 from plackett.boosted.grades import GRADE_OBJECTIVES
-from plackett.boosted.objectives import OBJECTIVES
+from plackett.boosted.objectives import OBJECTIVES, LowerBoundObjective
 from plackett.boosted.plrank import PLRankObjective, contexts_of
-from plackett.boosted.tier_objective import LowerBoundObjective
 from plackett.objective import Objective
 from plackett.threads import set_num_threads
 

@@ -27,8 +27,8 @@ from plackett import BoostedRanker, RankAggregator
 from plackett.aggregation.ballots import as_ballots, make_rankings
 from plackett.aggregation.connectivity import connectivity, is_separated, steps_of
 from plackett.boosted import make_objective
+from plackett.boosted.objectives import PartitionObjective
 from plackett.boosted.plrank import PLRankObjective
-from plackett.boosted.tier_objective import PartitionObjective
 from plackett.data import Ballots, MultilabelData, RankingData, make_graded_lists
 from plackett.distributed import DaskLabels, WorkerLostError
 from plackett.distributed.dask_aggregation import _condensed, _union

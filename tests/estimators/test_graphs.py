@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from partial_order_cases import observed_graphs
 from scipy.optimize import minimize
 
 import plackett
@@ -13,23 +14,11 @@ from plackett.errors import NoMaximumError
 from plackett.preferences import ballots_from_graphs, graph_fitting
 
 
-def observed(rng, worths, lists, share):
-    """Graphs of random pairs of orders that are drawn from the model, all over the same items."""
-    n = len(worths)
-    first, second = np.triu_indices(n, 1)
-    graphs = []
-    for _ in range(lists):
-        order = np.argsort(-(worths + rng.gumbel(size=n)))
-        seen = rng.random(len(first)) < share
-        graphs.append(np.stack([order[first[seen]], order[second[seen]]], 1))
-    return PreferenceGraphs.from_edges(graphs, names=list(range(n)))
-
-
 @pytest.fixture(scope="module")
 def voters():
     rng = np.random.default_rng(0)
     worths = rng.uniform(0.0, 2.0, 7)
-    return observed(rng, worths, 60, 0.4), worths - worths.mean()
+    return observed_graphs(rng, worths, 60, 0.4), worths - worths.mean()
 
 
 def negative_log_likelihood(scores, graphs, ridge=0.0):
@@ -92,7 +81,7 @@ def test_sampled_graphs_give_the_same_worths_within_a_tenth_of_their_errors(vote
 
 def test_tiers_and_pairs_given_as_graphs_are_fitted_as_ballots():
     rng = np.random.default_rng(1)
-    graphs = observed(rng, rng.normal(size=5), 80, 1.0)  # all pairs: full rankings
+    graphs = observed_graphs(rng, rng.normal(size=5), 80, 1.0)  # all pairs: full rankings
     expected = RankAggregator().fit(ballots_from_graphs(graphs))
     found = RankAggregator().fit(graphs)
     np.testing.assert_allclose(found.scores_, expected.scores_, rtol=0, atol=1e-5)
@@ -125,7 +114,7 @@ def test_model_of_graphs_is_saved_and_loaded(voters, tmp_path):
 
 def test_weights_count_lists():
     rng = np.random.default_rng(2)
-    graphs = observed(rng, rng.normal(size=4), 30, 0.6)
+    graphs = observed_graphs(rng, rng.normal(size=4), 30, 0.6)
     weights = rng.integers(1, 4, 30)
     repeated = PreferenceGraphs.from_edges(
         [
@@ -251,7 +240,7 @@ def test_full_rankings_broken_at_separators_are_consistent():
     """Every item is a separator: pairs of weight 1 / (items below) estimate the worths without bias."""
     rng = np.random.default_rng(4)
     worths = np.array([1.0, 0.0, -1.0])
-    graphs = observed(rng, worths, 3000, 1.0)
+    graphs = observed_graphs(rng, worths, 3000, 1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = RankAggregator().fit(ballots_from_graphs(graphs, method="separators"))

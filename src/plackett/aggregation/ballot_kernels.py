@@ -42,6 +42,7 @@ from plackett.likelihood.kernel_parts import (
     longest_tiered_list,
     make_workspace,
 )
+from plackett.random_kernels import GOLDEN, scramble
 
 VALUE, GRADIENT, INFORMATION = 0, 1, 2
 LARGEST_RATIONAL = 4  # beyond it the number of subsets costs more than nodes do
@@ -49,15 +50,6 @@ LARGEST_RATIONAL = 4  # beyond it the number of subsets costs more than nodes do
 _LARGEST_ODDS = 1e100
 # A product of probabilities becomes a logarithm before the next factor, at least 1e-261, can make it underflow.
 _SMALLEST_PRODUCT = 1e-40
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-
-@inner
-def _scramble(x):
-    """splitmix64, for hashing."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 @kernel
@@ -76,11 +68,11 @@ def hash_ballots(first, last, items, starts, ballot_tiers, count, hashes):
                 if seen[item] == b:
                     return i
                 seen[item] = b
-                key = _scramble(np.uint64(item + 1) * _GOLDEN)
+                key = scramble(np.uint64(item + 1) * GOLDEN)
                 tier_one += key
-                tier_two += _scramble(key + _GOLDEN)
-            one = _scramble(one * _GOLDEN + tier_one)
-            two = _scramble(two * _GOLDEN + tier_two)
+                tier_two += scramble(key + GOLDEN)
+            one = scramble(one * GOLDEN + tier_one)
+            two = scramble(two * GOLDEN + tier_two)
         hashes[0, b] = one
         hashes[1, b] = two
     return -1

@@ -14,25 +14,22 @@ from plackett.aggregation.pair_kernels import DAVIDSON, RAO_KUPPER, pair_terms
 from plackett.compilation import inner, inner_sum, kernel
 from plackett.likelihood.elementary import fast_exp
 from plackett.likelihood.kernel_parts import dot
+from plackett.random_kernels import GOLDEN, scramble
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MOST_FACTORS = 12  # uniform numbers whose product cannot underflow
 
 
 @inner
 def _uniform(x):
-    """A uniform number in (0, 1] from a counter, by splitmix64."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x = x ^ (x >> np.uint64(31))
+    """A uniform number in (0, 1] from a counter."""
     # Signed integers become floats in one instruction.
-    return (np.float64(np.int64(x >> np.uint64(11))) + 1.0) * 1.1102230246251565e-16  # 2^-53
+    return (np.float64(np.int64(scramble(x) >> np.uint64(11))) + 1.0) * 1.1102230246251565e-16  # 2^-53
 
 
 @inner
 def _next(state):
     """The next uniform number; the counter is in an array of one."""
-    state[0] += _GOLDEN
+    state[0] += GOLDEN
     return _uniform(state[0])
 
 
@@ -52,7 +49,7 @@ def gamma_number(shape, state):
     if whole == shape and 0 < whole <= _MOST_FACTORS:
         counter, product = state[0], 1.0
         for _ in range(whole):
-            counter += _GOLDEN
+            counter += GOLDEN
             product *= _uniform(counter)
         state[0] = counter
         return -math.log(product)
@@ -206,25 +203,22 @@ def bootstrap_pairs(
         _draw(counts, shapes, factors, sources, clusters, source_counts, state, drawn)
         parameters = found[b]
         parameters[:] = start
-        kept = 0
+        kept, length = 0, 1.0
         converged = False
-        _gradient(
-            kind,
-            parameters,
-            items,
-            ties,
-            left,
-            right,
-            drawn,
-            features,
-            scales,
-            penalties,
-            centres,
-            eta,
-            slopes,
-            gradient,
-        )
-        for _ in range(most_steps):
+        for step in range(most_steps):
+            before[:] = gradient
+            _gradient(
+                kind, parameters, items, ties, left, right, drawn, features, scales, penalties, centres, eta, slopes,
+                gradient,
+            )  # fmt: skip
+            if step > 0:
+                for k in range(size):
+                    moves[kept, k] = length * direction[k]
+                    changes[kept, k] = before[k] - gradient[k]
+                curvature = dot(moves[kept], changes[kept])
+                if curvature > 0.0:  # always, as the likelihood is concave, but for rounding
+                    rates[kept] = 1.0 / curvature
+                    kept += 1
             _direction(gradient, inverse, moves, changes, rates, kept, direction)
             decrement = dot(gradient, direction)
             length = _length(kind, parameters, direction, items, ties)
@@ -233,30 +227,6 @@ def bootstrap_pairs(
             if decrement < tolerance:
                 converged = decrement >= 0.0
                 break
-            before[:] = gradient
-            _gradient(
-                kind,
-                parameters,
-                items,
-                ties,
-                left,
-                right,
-                drawn,
-                features,
-                scales,
-                penalties,
-                centres,
-                eta,
-                slopes,
-                gradient,
-            )
-            for k in range(size):
-                moves[kept, k] = length * direction[k]
-                changes[kept, k] = before[k] - gradient[k]
-            bend = dot(moves[kept], changes[kept])
-            if bend > 0.0:  # always, as the likelihood is concave, but for rounding
-                rates[kept] = 1.0 / bend
-                kept += 1
         if not converged:
             parameters[0] = np.nan
             failed += 1

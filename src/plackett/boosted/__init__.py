@@ -1,7 +1,7 @@
 """How boosted trees are fitted. The estimator is `plackett.BoostedRanker`.
 
-Start with `fitting`: `fit_trees` turns `TreeSettings` and `ListedRows` into a model. `trainer` is the boosting loop
-around LightGBM, `objectives` the table of losses (`tier_objective`, `plrank`, `grades`), `prediction` computes scores,
+Start with `fitting`: `fit_trees` turns `TreeSettings` and `ListedRows` into a model, `TreePredictor` computes scores.
+`trainer` is the boosting loop around LightGBM, `objectives` has the table of losses (with `plrank` and `grades`),
 `model_text` and `tree_checkpoints` read and write files, `dropin` serves training code written for LightGBM or XGBoost.
 May import: `losses`, `data`, `metrics`, `likelihood` and the foundation. torch is imported only for torch losses.
 """

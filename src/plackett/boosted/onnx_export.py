@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from plackett.boosted.prediction import Gains
+from plackett.boosted.fitting import Gains
 from plackett.data.files import atomic_path
 from plackett.errors import MissingDependencyError
 

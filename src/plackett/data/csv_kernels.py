@@ -8,10 +8,10 @@ length.
 import numpy as np
 
 from plackett.compilation import inner, kernel
+from plackett.random_kernels import GOLDEN
 
 FINE, UNUSUAL = 0, 1
 _LINE_FEED, _RETURN, _QUOTE = 10, 13, 34
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @inner
@@ -100,14 +100,14 @@ def _hash(text, begin, end, seed):
         word = np.uint64(0)
         for k in range(8):
             word |= np.uint64(text[i + np.uint64(k)]) << np.uint64(8 * k)
-        found = (found ^ word) * _GOLDEN
+        found = (found ^ word) * GOLDEN
         found ^= found >> np.uint64(29)
         i += eight
     word = last - np.uint64(begin)
     while i < last:
         word = (word << eight) | np.uint64(text[i])
         i += one
-    found = (found ^ word) * _GOLDEN
+    found = (found ^ word) * GOLDEN
     return found ^ (found >> np.uint64(32))
 
 

@@ -26,8 +26,7 @@ from plackett.data.files import (
     read_lines,
     source_name,
 )
-from plackett.data.parsed_cache import Arrays, cached
-from plackett.data.sparse_text import Bytes, Piece, Unsorted, line_start, scratch
+from plackett.data.sparse_text import Arrays, Bytes, Piece, Unsorted, cached, line_start, scratch
 from plackett.data.text import number_texts
 from plackett.errors import DataError
 from plackett.lists import IntArray, lists_from_qid, offsets_from_group

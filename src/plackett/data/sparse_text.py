@@ -5,22 +5,34 @@ into pieces that threads parse in parallel, each into its own arrays. These are 
 and freed as they are joined, so memory use is little more than that of the result.
 
 The parser is our own and compiled, because existing ones are slower or less strict: see benchmarks/data.py.
+
+Parsed arrays can be cached on disk (`cached`), keyed by a hash of their source. A change to the file, an option or the
+parser changes the hash, so a cached entry equals what parsing would give. Cache files contain plain arrays with a
+checksum and are written atomically; a damaged file counts as missing.
 """
 
 from __future__ import annotations
 
 import codecs
+import hashlib
+import json
 import mmap
-from collections.abc import Callable, Iterator
+import os
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from plackett.compilation import cache_directory, source_hash
 from plackett.data import parsing_kernels
-from plackett.data.files import OpenSource
+from plackett.data.files import OpenSource, Source, atomic_write, is_path
+from plackett.data.hashes import content_hash
 from plackett.errors import DataError
 from plackett.lists import IntArray, offsets_from_sizes
 from plackett.progress import progress_bar
@@ -262,3 +274,61 @@ def join_sparse(pieces: list[Any], dtype: npt.DTypeLike) -> tuple[npt.NDArray[An
         indptr[offsets[number] + 1 : offsets[number + 1] + 1] = piece.starts[1:] + counts[number]
         piece.columns = piece.values = piece.starts = np.zeros(0, np.int64)
     return data, indices, indptr
+
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+def cached(
+    source: Source, cache: bool | str | os.PathLike[str], options: Mapping[str, Any], parse: Callable[[], Arrays]
+) -> Arrays:
+    """Return the result of `parse`, from the cache if possible. `cache` is a folder, or True for the user's cache."""
+    if cache is False:
+        return parse()
+    if not is_path(source):
+        raise ValueError("cache must be False for a stream: only a file with a path can be cached")
+    before = _stamp(source)
+    folder = cache_directory() / "data" if cache is True else Path(cache)
+    settings = json.dumps(options, sort_keys=True, default=str)
+    key = f"{content_hash(source)}\n{settings}\n{source_hash(Path(__file__).parent)}"  # type: ignore[arg-type]
+    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.arrays"
+    found = _read_arrays(path)
+    if found is not None:
+        return found
+    arrays = parse()
+    if _stamp(source) != before:  # changed during the read: the hash may not match the arrays
+        return arrays
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as file:
+            file.write(json.dumps([_checksum(arrays), *arrays]).encode() + b"\n")
+            for array in arrays.values():
+                np.save(file, array, allow_pickle=False)
+    except OSError as error:
+        warnings.warn(f"cannot cache the parsed data in {folder}: {error}", stacklevel=4)
+    return arrays
+
+
+def _stamp(source: Source) -> tuple[int, int, int]:
+    stat = Path(source).stat()  # type: ignore[arg-type]
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def _read_arrays(path: Path) -> Arrays | None:
+    try:
+        with path.open("rb") as file:
+            checksum, *names = json.loads(file.readline())
+            arrays = {name: np.load(file, allow_pickle=False) for name in names}
+        return arrays if _checksum(arrays) == checksum else None
+    except Exception:  # whatever is wrong with the file, parse again
+        return None
+
+
+def _checksum(arrays: Arrays) -> int:
+    """A checksum of names, types, shapes and bytes: it finds damage, not forgery."""
+    found = 0
+    for name, array in arrays.items():
+        found = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), found)
+        if array.nbytes:
+            found = zlib.crc32(array.ravel(order="K").view(np.uint8).data, found)
+    return found

@@ -17,8 +17,7 @@ from plackett.arguments import check_choice, check_float_type, check_kind
 from plackett.data import parsing_kernels, sparse_text
 from plackett.data.containers import MultilabelData, without_zeros
 from plackett.data.files import Source, open_source, open_target, source_name
-from plackett.data.parsed_cache import Arrays, cached
-from plackett.data.sparse_text import Bytes, Piece, Unsorted, line_start, scratch
+from plackett.data.sparse_text import Arrays, Bytes, Piece, Unsorted, cached, line_start, scratch
 from plackett.data.text import number_texts
 from plackett.errors import DataError
 

@@ -24,8 +24,8 @@ from plackett.arguments import check_positive
 from plackett.errors import PlackettError
 from plackett.lists import IntArray
 from plackett.losses.shard import Shard
-from plackett.neural.optimisers import sparse_parameters
 from plackett.neural.processes import Found, SingleProcess, has_process_group
+from plackett.neural.training_loop import sparse_parameters
 
 _WAIT = 1800.0
 _LONGEST_WAIT = 1e9

@@ -18,11 +18,10 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from plackett.arguments import check_choice, check_count, check_positive, check_range
-from plackett.boosted.fitting import TreeModel, TreeSettings, fit_trees
+from plackett.boosted.fitting import TreeModel, TreePredictor, TreeSettings, fit_trees
 from plackett.boosted.lightgbm_parameters import check_params, check_stored_params, not_stored
 from plackett.boosted.model_text import check_model_text
 from plackett.boosted.objectives import check_objective
-from plackett.boosted.prediction import TreePredictor
 from plackett.boosted.trainer import first_rounds, has_no_tree, import_lightgbm, read_booster
 from plackett.boosted.tree_checkpoints import TreeCheckpoint
 from plackett.data.hashes import fingerprint
@@ -33,10 +32,9 @@ from plackett.data.untrusted import field
 from plackett.distributed import DaskRows, map_rows
 from plackett.errors import DataError
 from plackett.estimators import parameter_checks
-from plackett.estimators.click_ranker import ClickRanker
 from plackett.estimators.lightgbm_arguments import metrics_at, names_right_parameter, refuse_others
 from plackett.estimators.persistence import TREES, hash_of, measures_from_json, measures_to_json
-from plackett.estimators.ranker import check_graph_options
+from plackett.estimators.ranker import ClickRanker, check_graph_options
 from plackett.losses.registry import check_item_weighting, function_name, is_function
 from plackett.objective import Floats
 

@@ -21,10 +21,9 @@ from plackett.data.preference_graphs import PreferenceGraphs
 from plackett.data.untrusted import check_numbers, field, parse_array, regular_file
 from plackett.errors import DataError
 from plackett.estimators import parameter_checks
-from plackett.estimators.click_ranker import ClickRanker
 from plackett.estimators.lightgbm_arguments import refuse_others
 from plackett.estimators.persistence import COEFFICIENTS, COVARIANCE, measures_from_json, measures_to_json
-from plackett.estimators.ranker import BaseRanker, check_graph_options
+from plackett.estimators.ranker import BaseRanker, ClickRanker, check_graph_options
 from plackett.likelihood.partial_orders.order_objective import PartialOrderObjective
 from plackett.linear.features import scaled_features, with_position_columns
 from plackett.linear.inference import Coordinates, covariance_of, finish, natural_coordinates

@@ -18,9 +18,9 @@ from plackett.data.listed_rows import ListedRows, is_frame
 from plackett.data.positions import make_position_bias
 from plackett.errors import DataError
 from plackett.estimators import parameter_checks
-from plackett.estimators.click_ranker import ClickRanker
 from plackett.estimators.lightgbm_arguments import refuse_others
 from plackett.estimators.network_estimator import NeuralEstimator, find_processes, import_torch
+from plackett.estimators.ranker import ClickRanker
 from plackett.lists import Lists, make_lists
 from plackett.losses.registry import Loss, check_item_weighting, find_loss
 from plackett.metrics import get_metric

@@ -1,12 +1,13 @@
-"""The base of all rankers: reading their arguments, ranks from scores, and `score`."""
+"""The base classes of all rankers: reading their arguments, clicks and positions, ranks from scores, and `score`."""
 
 from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from types import NoneType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,8 @@ from plackett.data.containers import Ballots, MultilabelData, RankingData
 from plackett.data.listed_rows import (
     ListedRows,
     as_features,
+    check_examined,
+    check_item_weights,
     check_labels,
     in_memory,
     is_all_nan,
@@ -27,7 +30,9 @@ from plackett.data.listed_rows import (
     list_weights,
     make_listed_rows,
 )
+from plackett.data.positions import PositionBias, make_positions
 from plackett.data.preference_graphs import PreferenceGraphs
+from plackett.data.untrusted import field
 from plackett.estimators.lightgbm_arguments import evaluation_sets
 from plackett.estimators.persistence import SavedModel
 from plackett.lists import Lists, make_lists
@@ -224,3 +229,81 @@ class BaseRanker(SavedModel, BaseEstimator):
         scores = self._predict_lists(X, lists)
         weights = list_weights(sample_weight, lists)
         return float(ndcg(lists.sort(scores), lists.sort(labels), k=10, offsets=lists.offsets, weights=weights))
+
+
+@dataclass(frozen=True)
+class ClickColumns:
+    """What `fit` was given for each row beside features and labels, in the order of the rows; None: not given."""
+
+    position: Any = None
+    examined: Any = None
+    item_weight: Any = None
+
+
+class ClickRanker(BaseRanker):
+    """A ranker whose `fit` takes `position`, `examined` and `item_weight`.
+
+    Attributes:
+        position_bias_: a `plackett.data.PositionBias`; None if the model was fitted without `position`.
+        row_columns_: the columns of a table that `fit` took for these arguments; `predict` ignores them.
+    """
+
+    position_bias_: PositionBias | None
+    row_columns_: list[str]
+
+    __metadata_request__fit: ClassVar = {"qid": True, "position": True, "examined": True, "item_weight": True}
+
+    def _without_row_columns(self, X: Any) -> Any:
+        named = [name for name in getattr(self, "row_columns_", ()) if name in getattr(X, "columns", ())]
+        return X.drop(columns=named) if named else X
+
+    def _click_columns(self, X: Any, position: Any, examined: Any, item_weight: Any) -> ClickColumns:
+        """The arguments of `fit`, with those that name a column of X replaced by the column. Sets `row_columns_`."""
+        given = {"position": position, "examined": examined, "item_weight": item_weight}
+        self.row_columns_ = [column for column in given.values() if isinstance(column, str)]
+        if not isinstance(X, RankingData):
+            indexed = {name: value for name, value in given.items() if value is not None and not isinstance(value, str)}
+            check_same_index(X=X, **indexed)
+        if self.row_columns_:
+            X = None if isinstance(X, RankingData) else in_memory(X)
+            for name, column in given.items():
+                if isinstance(column, str):
+                    given[name] = _column(X, name, column)
+        return ClickColumns(**given)
+
+    def _with_clicks(self, rows: ListedRows, columns: ClickColumns) -> ListedRows:
+        """The rows with their positions and weights, without those that were not seen."""
+        lists = rows.lists
+        if columns.position is not None:
+            rows = replace(rows, positions=make_positions(columns.position, len(rows)).take(lists.sort_order))
+        if columns.item_weight is not None:
+            weights = lists.sort(check_item_weights(columns.item_weight, len(rows)))
+            rows = replace(rows, item_weights=weights)
+        if columns.examined is not None:
+            seen = lists.sort(check_examined(columns.examined, lists.restore(rows.labels)))
+            rows = rows.keep(seen)
+            if len(rows) < 2:
+                raise ValueError(f"examined must mark at least two rows, got {len(rows)}")
+        return rows
+
+    def _click_state(self) -> dict[str, Any]:
+        """What a saved model keeps of this."""
+        bias = self.position_bias_
+        return {"position_bias": None if bias is None else bias.to_json(), "row_columns": self.row_columns_}
+
+    def _load_click_state(self, state: dict[str, Any]) -> None:
+        """Restore the result of `_click_state`; models of earlier versions have none."""
+        stored = field({"position_bias": None} | state, "position_bias", dict, NoneType)
+        self.position_bias_ = None if stored is None else PositionBias.from_json(stored)
+        self.row_columns_ = field({"row_columns": []} | state, "row_columns", list)
+        if not all(isinstance(name, str) for name in self.row_columns_):
+            raise ValueError("row_columns must hold names of columns")
+
+
+def _column(X: Any, name: str, column: str) -> Any:
+    if not is_frame(X):
+        what = "a RankingData" if X is None else type(X).__name__
+        raise ValueError(f"{name} as the name of a column needs a DataFrame, got {column!r} with {what}")
+    if column not in X.columns:
+        raise ValueError(f"{name} {column!r} is not among the columns {', '.join(map(str, X.columns))}")
+    return X[column]

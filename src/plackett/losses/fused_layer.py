@@ -191,16 +191,20 @@ def _positives(
     return Positives(indices, offsets, labels, len(hidden), gathered.total)
 
 
-def _own_and_rest(
+def _short_lists(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    positives: Positives,
+    indices: Any,
+    offsets: Any,
+    labels: Any,
     chunk: int | None,
     negatives: tuple[Any, Any] | None,
     gathered: GatheredColumns | None,
-) -> tuple[Tensor, Tensor]:
-    """Scores of the positives and w_R of the other columns."""
+) -> tuple[Positives, Tensor, Tensor]:
+    """Checked positives, their scores, and w_R of the other columns."""
+    check_layer(hidden, weight, bias)
+    positives = _positives(indices, offsets, labels, hidden, weight, gathered)
     if negatives is not None:
         own, rest = _own_and_sampled_rest(hidden, weight, bias, positives, negatives, gathered)
     elif gathered is not None:
@@ -209,7 +213,7 @@ def _own_and_rest(
         own, rest = output_layer(hidden, weight, bias, positives, chunk)
     has_rest = torch.as_tensor(positives.has_rest, device=hidden.device)
     check_finite("scores (hidden @ weight.T + bias)", rest[has_rest])
-    return own, rest
+    return positives, at_least_single(own), rest
 
 
 def output_layer(
@@ -278,10 +282,8 @@ def linear_partition_loss(
         gathered: with negatives, the columns that the rows of weight and bias are, where they are not all of the layer.
             `indices` and `negatives` are columns of the layer.
     """
-    check_layer(hidden, weight, bias)
-    positives = _positives(indices, offsets, labels, hidden, weight, gathered)
-    own, rest = _own_and_rest(hidden, weight, bias, positives, chunk, negatives, gathered)
-    value = short_list_likelihood(positives, at_least_single(own), rest, "partition", top, tol)
+    positives, own, rest = _short_lists(hidden, weight, bias, indices, offsets, labels, chunk, negatives, gathered)
+    value = short_list_likelihood(positives, own, rest, "partition", top, tol)
     return rounded_like(reduce_losses(-value, weights, reduction), hidden)
 
 
@@ -300,8 +302,6 @@ def linear_lower_bound_loss(
     gathered: GatheredColumns | None = None,
 ) -> Tensor:
     """`sparse_lower_bound_loss` of a linear output layer; arguments as in `linear_partition_loss`."""
-    check_layer(hidden, weight, bias)
-    positives = _positives(indices, offsets, labels, hidden, weight, gathered)
-    own, rest = _own_and_rest(hidden, weight, bias, positives, chunk, negatives, gathered)
-    value = short_list_likelihood(positives, at_least_single(own), rest, "lower_bound")
+    positives, own, rest = _short_lists(hidden, weight, bias, indices, offsets, labels, chunk, negatives, gathered)
+    value = short_list_likelihood(positives, own, rest, "lower_bound")
     return rounded_like(reduce_losses(-value, weights, reduction), hidden)

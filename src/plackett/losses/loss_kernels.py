@@ -62,6 +62,13 @@ def softmax_lists(first, last, scores, labels, only_positive, offsets, value, gr
 
 
 @inner
+def _scatter(values, order, base, size, scattered):
+    """The inverse of `gather`: values in the order of tiers go back to the places of their items."""
+    for i in range(size):
+        scattered[order[base + i]] = values[i]
+
+
+@inner
 def _middle_tier(starts, first, last):
     """The border between two of the tiers first..last - 1 that divides their items most evenly."""
     half = (starts[first] + starts[last]) // 2
@@ -107,8 +114,7 @@ def pair_lists(first, last, scores, order, starts, list_tiers, kind, table, valu
             waiting[depth + 1, 0], waiting[depth + 1, 1] = middle, end
             depth += 2
         value[b] = total
-        for i in range(size):
-            gradient[order[base + i]] = slopes[i]
+        _scatter(slopes, order, base, size, gradient)
     return -1
 
 
@@ -153,8 +159,7 @@ def pair_curvature_lists(first, last, scores, order, starts, list_tiers, kind, c
                     curvatures[i] += _logistic_curvature_row(w[i], w[below:size], curvatures[below:size])
                 else:
                     curvatures[i] += _hinge_curvature_row(w[i], w[below:size], curvatures[below:size])
-        for i in range(size):
-            curvature[order[base + i]] = curvatures[i]
+        _scatter(curvatures, order, base, size, curvature)
     return -1
 
 
@@ -260,8 +265,7 @@ def lambda_lists(first, last, scores, gains, order, starts, list_tiers, truncati
             for i in range(size):
                 slopes[i] /= ideal
         value[b] = total
-        for i in range(size):
-            gradient[order[base + i]] = slopes[i]
+        _scatter(slopes, order, base, size, gradient)
     return -1
 
 
@@ -275,6 +279,19 @@ def _smooth_place(w, others, sharpness):
         larger = 1.0 / (1.0 + e)
         total += larger if x > 0.0 else e * larger
     return total
+
+
+@inner
+def _smooth_discount(w, others, truncation, sharpness):
+    """log2(1 + place), the factor of the truncation and its slope by the place, and minus the slope of 1 / log2."""
+    place = _smooth_place(w, others, sharpness)
+    log_place = math.log2(1.0 + place)
+    kept, kept_slope = 1.0, 0.0
+    if truncation < others.size:
+        e = math.exp(-abs(truncation + 0.5 - place))
+        kept = 1.0 / (1.0 + e) if place < truncation + 0.5 else e / (1.0 + e)
+        kept_slope = -kept * (1.0 - kept)
+    return log_place, kept, kept_slope, kept / (log_place * log_place * (1.0 + place) * math.log(2.0))
 
 
 @inner_sum
@@ -301,8 +318,8 @@ def approx_ndcg_lists(first, last, scores, gains, order, starts, list_tiers, tru
         ideal = _ideal_dcg(gain, size, truncation)
         if ideal <= 0.0 or list_tiers[b + 1] - list_tiers[b] < 2:
             value[b] = 0.0
-            for i in range(size):
-                gradient[order[base + i]] = 0.0
+            slopes[:size] = 0.0
+            _scatter(slopes, order, base, size, gradient)
             continue
         total = 0.0
         # Gains come in descending order. Items without gain have no slope: only pairs with a gain count.
@@ -312,15 +329,8 @@ def approx_ndcg_lists(first, last, scores, gains, order, starts, list_tiers, tru
         items = w[:size]
         slopes[:size] = 0.0
         for i in range(gainful):
-            place = _smooth_place(w[i], items, sharpness)
-            log_place = math.log2(1.0 + place)
-            kept, kept_slope = 1.0, 0.0
-            if truncation < size:
-                e = math.exp(-abs(truncation + 0.5 - place))
-                kept = 1.0 / (1.0 + e) if place < truncation + 0.5 else e / (1.0 + e)
-                kept_slope = -kept * (1.0 - kept)
+            log_place, kept, kept_slope, decay = _smooth_discount(w[i], items, truncation, sharpness)
             total += gain[i] * kept / log_place
-            decay = kept / (log_place * log_place * (1.0 + place) * math.log(2.0))
             slopes[i] = gain[i] * (decay - kept_slope / log_place) / ideal  # of the loss, by the place
         value[b] = 1.0 - total / ideal
         for i in range(size):
@@ -366,14 +376,7 @@ def approx_ndcg_curvature_lists(
             while gainful < size and gain[gainful] > 0.0:
                 gainful += 1
         for i in range(gainful):
-            place = _smooth_place(w[i], w[:size], sharpness)
-            log_place = math.log2(1.0 + place)
-            kept, kept_slope = 1.0, 0.0
-            if truncation < size:
-                e = math.exp(-abs(truncation + 0.5 - place))
-                kept = 1.0 / (1.0 + e) if place < truncation + 0.5 else e / (1.0 + e)
-                kept_slope = -kept * (1.0 - kept)
-            decay = kept / (log_place * log_place * (1.0 + place) * math.log(2.0))
+            log_place, _, kept_slope, decay = _smooth_discount(w[i], w[:size], truncation, sharpness)
             rises[i] = -gain[i] * kept_slope / log_place / ideal
             slopes[i] = gain[i] * decay / ideal + rises[i]
         for i in range(size):

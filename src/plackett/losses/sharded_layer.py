@@ -18,7 +18,7 @@ The signatures are those of `fused_layer`, with the weight and bias of this proc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -120,20 +120,33 @@ def _check(hidden: Tensor, weight: Tensor, bias: Tensor | None, shard: Shard, he
         raise ValueError(f"weight must have a row for each of the {expected} columns held here, got {len(weight)}")
 
 
-def _likelihood(
+class ShardOptions(TypedDict, total=False):
+    """What the likelihoods of a sharded layer take beside its rows.
+
+    labels      grades of the positives, one per index
+    chunk       columns at a time
+    negatives   (columns of the unsharded layer, log expected counts), the same on all processes
+    held        the columns that the rows of weight and bias are, ascending, where they are not all of the shard
+    """
+
+    labels: Any
+    chunk: int | None
+    negatives: tuple[Any, Any] | None
+    held: IntArray | None
+
+
+def _short_lists(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    positives: Positives,
+    indices: Any,
+    offsets: Any,
     shard: Shard,
-    kind: str,
-    *,
-    top: int | None = None,
-    tol: float | None = None,
-    chunk: int | None = None,
-    negatives: tuple[Any, Any] | None = None,
-    held: IntArray | None = None,
-) -> Tensor:
+    options: ShardOptions,
+) -> tuple[Positives, Tensor, Tensor]:
+    """Checked positives, their scores, and w_R of the other columns, the same on all processes."""
+    chunk, negatives, held = options.get("chunk"), options.get("negatives"), options.get("held")
+    positives = Positives(indices, offsets, options.get("labels"), len(hidden), shard.columns)
     _check(hidden, weight, bias, shard, held)
     local = _LocalPositives.select(positives, shard, held, hidden.device)
     shared: Tensor = _Shared.apply(hidden, shard)
@@ -145,7 +158,7 @@ def _likelihood(
     if negatives is not None:
         check_sample(rest, positives)
     check_finite("scores (hidden @ weight.T + bias)", rest[torch.as_tensor(positives.has_rest, device=rest.device)])
-    return short_list_likelihood(positives, own, rest, kind, top, tol)
+    return positives, own, rest
 
 
 def _sampled(
@@ -176,24 +189,15 @@ def sharded_partition_loss(
     offsets: Any,
     shard: Shard,
     *,
-    labels: Any = None,
     weights: Any = None,
     reduction: str = "mean",
     top: int | None = None,
     tol: float | None = None,
-    chunk: int | None = None,
-    negatives: tuple[Any, Any] | None = None,
-    held: IntArray | None = None,
+    **options: Unpack[ShardOptions],
 ) -> Tensor:
-    """`linear_partition_loss` of a layer whose columns are held by several processes; the same value on all of them.
-
-    Args:
-        negatives: columns of the unsharded layer, the same on all processes.
-        held: the columns that the rows of weight and bias are, ascending, where they are not all of the shard.
-    """
-    positives = Positives(indices, offsets, labels, len(hidden), shard.columns)
-    options: dict[str, Any] = {"top": top, "tol": tol, "chunk": chunk, "negatives": negatives, "held": held}
-    value = _likelihood(hidden, weight, bias, positives, shard, "partition", **options)
+    """`linear_partition_loss` of a layer whose columns are held by several processes; the same value on all of them."""
+    positives, own, rest = _short_lists(hidden, weight, bias, indices, offsets, shard, options)
+    value = short_list_likelihood(positives, own, rest, "partition", top, tol)
     return reduce_losses(-value, weights, reduction)
 
 
@@ -205,17 +209,13 @@ def sharded_lower_bound_loss(
     offsets: Any,
     shard: Shard,
     *,
-    labels: Any = None,
     weights: Any = None,
     reduction: str = "mean",
-    chunk: int | None = None,
-    negatives: tuple[Any, Any] | None = None,
-    held: IntArray | None = None,
+    **options: Unpack[ShardOptions],
 ) -> Tensor:
-    """`linear_lower_bound_loss` of a sharded layer; arguments as in `sharded_partition_loss`."""
-    positives = Positives(indices, offsets, labels, len(hidden), shard.columns)
-    options: dict[str, Any] = {"chunk": chunk, "negatives": negatives, "held": held}
-    value = _likelihood(hidden, weight, bias, positives, shard, "lower_bound", **options)
+    """`linear_lower_bound_loss` of a sharded layer."""
+    positives, own, rest = _short_lists(hidden, weight, bias, indices, offsets, shard, options)
+    value = short_list_likelihood(positives, own, rest, "lower_bound")
     return reduce_losses(-value, weights, reduction)
 
 

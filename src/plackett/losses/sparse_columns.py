@@ -75,9 +75,7 @@ def sparse_partition_loss(
     """
     positives = positives_of(scores, indices, offsets, labels)
     if negatives is not None:
-        row, column = _row_and_column(positives, scores.device)
-        rest = sampled_rest(scores[:, sampled_columns(negatives, scores)], negatives, positives)
-        value = short_list_likelihood(positives, scores[row, column], rest, "partition", top, tol)
+        value = _sampled_likelihood(scores, positives, negatives, "partition", top, tol)
     else:
         value = sparse_likelihood(scores, positives, ExactShortLists(check_top(top), tol_for(scores, tol)))
     return reduce_losses(-value, weights, reduction)
@@ -97,9 +95,7 @@ def sparse_lower_bound_loss(
     """`lower_bound_loss` of rows with few positives; arguments as in `sparse_partition_loss`."""
     positives = positives_of(scores, indices, offsets, labels)
     if negatives is not None:
-        row, column = _row_and_column(positives, scores.device)
-        rest = sampled_rest(scores[:, sampled_columns(negatives, scores)], negatives, positives)
-        value = short_list_likelihood(positives, scores[row, column], rest, "lower_bound")
+        value = _sampled_likelihood(scores, positives, negatives, "lower_bound")
     else:
         value = sparse_likelihood(scores, positives, LowerBoundShortLists())
     return reduce_losses(-value, weights, reduction)
@@ -135,6 +131,19 @@ def sparse_logistic_loss(
     # Flip signs first: softplus(score) - score of a positive with a large score would round away the rest of its row.
     signed = (-scores).index_put_((row, column), scores[row, column])
     return reduce_losses(-torch.nn.functional.logsigmoid(signed).sum(1), weights, reduction)
+
+
+def _sampled_likelihood(
+    scores: Tensor,
+    positives: Positives,
+    negatives: tuple[Any, Any],
+    kind: str,
+    top: int | None = None,
+    tol: float | None = None,
+) -> Tensor:
+    row, column = _row_and_column(positives, scores.device)
+    rest = sampled_rest(scores[:, sampled_columns(negatives, scores)], negatives, positives)
+    return short_list_likelihood(positives, scores[row, column], rest, kind, top, tol)
 
 
 def sampled_rest(candidates: Tensor, negatives: tuple[Any, Any], positives: Positives) -> Tensor:

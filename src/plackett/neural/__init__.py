@@ -9,7 +9,7 @@ extreme_task, extreme_data, extreme_network    very many labels: loss and metric
 linear_path                                    ridge regression beside the networks for very many labels
 extreme_prediction, top_labels, top_kernels    scores and best labels, a block of rows at a time
 feature_scaling                                feature scaling, saved and exported with the network
-training_loop, optimisers, history             one training
+training_loop                                  one training: its settings, optimisers and history
 ensemble_training                              several trainings: learning rates to choose from, members of an ensemble
 processes                                      the processes that train together, as the training loop sees them
 checkpoints, tensor_files, weights             training state and weights on disk
@@ -21,13 +21,11 @@ from plackett.neural.ensemble_training import TrainedEnsemble, train_members
 from plackett.neural.extreme_data import batches_of_rows
 from plackett.neural.extreme_network import ExtremeNetwork, SparseRows, sharded_weights
 from plackett.neural.feature_scaling import SCALINGS, FeatureScaling, RowScaling
-from plackett.neural.history import History
 from plackett.neural.onnx_export import ScaledEnsemble
-from plackett.neural.optimisers import OPTIMISERS, SCHEDULES
 from plackett.neural.ranking_network import ACTIVATIONS, RankingNetwork, make_hidden
 from plackett.neural.ranking_task import batches_of_lists
 from plackett.neural.top_labels import top_columns
-from plackett.neural.training_loop import Epoch, Task, TrainingSettings, seeded, train
+from plackett.neural.training_loop import OPTIMISERS, SCHEDULES, Epoch, History, Task, TrainingSettings, seeded, train
 from plackett.neural.weights import check_weights, set_weights
 
 __all__ = [

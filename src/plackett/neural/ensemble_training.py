@@ -12,9 +12,8 @@ from typing import Any
 from torch import nn
 
 from plackett.neural.checkpoints import NetworkCheckpoint, reserved
-from plackett.neural.history import History
 from plackett.neural.processes import SingleProcess
-from plackett.neural.training_loop import Callback, Task, TrainingOutcome, TrainingSettings, train
+from plackett.neural.training_loop import Callback, History, Task, TrainingOutcome, TrainingSettings, train
 
 
 @dataclass(frozen=True)

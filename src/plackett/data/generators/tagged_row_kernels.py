@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plackett.compilation import inner, kernel
+from plackett.random_kernels import GOLDEN, scramble
 
 _Int32s = npt.NDArray[np.int32]
 _Int64s = npt.NDArray[np.int64]
@@ -18,12 +19,9 @@ _Float32s = npt.NDArray[np.float32]
 
 @inner
 def _uniform(state: npt.NDArray[np.uint64]) -> float:
-    """The next number of the stream in [0, 1), by SplitMix64 (Steele et al. 2014)."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return float((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+    """The next number of the stream in [0, 1)."""
+    state[0] += GOLDEN
+    return float(scramble(state[0]) >> np.uint64(11)) * 2.0**-53
 
 
 @inner

@@ -21,12 +21,12 @@ import numpy as np
 
 from plackett.compilation import inner, kernel
 from plackett.likelihood.kernel_parts import log_add, longest_list
+from plackett.random_kernels import GOLDEN
 
 COUNT, VALUE, DERIVATIVES = 0, 1, 2
 _SMALLEST_TABLE = 1024
 _LARGEST_CODE = 1 << 62
 _SMALLEST_SUM, _SMALLEST_LOG = 1e-280, -600.0
-_HASH = np.uint64(0x9E3779B97F4A7C15)
 # Rows of `chain`: of an item, its chain and its place in it; of a chain, its first item, its length and its stride.
 CHAIN, DEPTH, HEAD, LENGTH, STRIDE, NEXT = range(6)
 
@@ -62,7 +62,7 @@ def _make_chains(lo, n, parent_starts, parents, chain):
 @inner
 def _slot(code, table, size, codes):
     """Where the code is in the first `size` entries of the hash table, or the free slot where it belongs."""
-    slot = np.int64((np.uint64(code) * _HASH) >> np.uint64(32)) & (size - 1)
+    slot = np.int64((np.uint64(code) * GOLDEN) >> np.uint64(32)) & (size - 1)
     while table[slot] >= 0 and codes[table[slot]] != code:
         slot = (slot + 1) & (size - 1)
     return slot

@@ -153,9 +153,8 @@ def partial_order_log_likelihood(
             scores, edges, offsets=offsets, method=method, samples=samples, random_state=random_state, tol=tol,
             cycles=cycles,
         )  # fmt: skip
-    flat, orders, options = _given(scores, edges, offsets, method, samples, random_state, tol, cycles)
-    found = evaluate_orders(orders, flat.astype(np.float64, copy=False), derivatives=False, **options)
-    _warn_if_uneven(found)
+    flat, orders, sampler = _given(scores, edges, offsets, method, samples, random_state, cycles)
+    found = _evaluate(flat, orders, sampler, tol, derivatives=False)
     return likelihood_of(found, orders, found.value.astype(flat.dtype, copy=False))
 
 
@@ -184,9 +183,8 @@ def partial_order_derivatives(
             "partial_order_derivatives takes NumPy arrays, got a torch tensor: use partial_order_log_likelihood and "
             "autograd, or pass scores.detach().numpy()"
         )
-    flat, orders, options = _given(scores, edges, offsets, method, samples, random_state, tol, cycles)
-    found = evaluate_orders(orders, flat.astype(np.float64, copy=False), derivatives=True, **options)
-    _warn_if_uneven(found)
+    flat, orders, sampler = _given(scores, edges, offsets, method, samples, random_state, cycles)
+    found = _evaluate(flat, orders, sampler, tol, derivatives=True)
     value, gradient = (x.astype(flat.dtype, copy=False) for x in (found.value, found.gradient))
     _, error, effective, names = likelihood_of(found, orders, value)
     return PartialOrderDerivatives(value, gradient, error, found.gradient_error, effective, names)
@@ -195,6 +193,15 @@ def partial_order_derivatives(
 def likelihood_of(found: OrderEvaluation, orders: PartialOrders, value: Any) -> PartialOrderLikelihood:
     """The public form of an evaluation."""
     return PartialOrderLikelihood(value, found.value_error, found.effective, METHOD_NAMES[orders.methods])
+
+
+def _evaluate(
+    scores: FloatArray, orders: PartialOrders, sampler: Sampler, tol: Any, *, derivatives: bool
+) -> OrderEvaluation:
+    wide, tol = scores.astype(np.float64, copy=False), check_tol(tol, scores.dtype)
+    found = evaluate_orders(orders, wide, derivatives=derivatives, tol=tol, sampler=sampler)
+    _warn_if_uneven(found)
+    return found
 
 
 def _warn_if_uneven(found: OrderEvaluation) -> None:
@@ -206,18 +213,17 @@ def _warn_if_uneven(found: OrderEvaluation) -> None:
             f"so that its error can be several times the standard error of {found.value_error[worst]:.2g}: raise "
             "samples. Gradients, which come from other samples, are not affected",
             AccuracyWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
 def _given(
-    scores: Any, edges: Any, offsets: Any, method: str, samples: Any, random_state: Any, tol: Any, cycles: str
-) -> tuple[FloatArray, PartialOrders, dict[str, Any]]:
-    """Checked scores, prepared graphs and the options of their evaluation."""
+    scores: Any, edges: Any, offsets: Any, method: str, samples: Any, random_state: Any, cycles: str
+) -> tuple[FloatArray, PartialOrders, Sampler]:
+    """Checked scores, prepared graphs, and the sampler for those that need it."""
     flat = as_floats("scores", scores)
     if flat.ndim != 1:
         raise ValueError(f"scores must be one-dimensional, lists one after the other, got {flat.ndim} dimensions")
     bounds = np.array([0, len(flat)]) if offsets is None else check_offsets(to_numpy(offsets), len(flat))
     sampler = Sampler(np.random.default_rng(random_state), check_samples(samples))
-    orders = make_orders(edges, bounds, method=method, cycles=cycles)
-    return flat, orders, {"tol": check_tol(tol, flat.dtype), "sampler": sampler}
+    return flat, make_orders(edges, bounds, method=method, cycles=cycles), sampler

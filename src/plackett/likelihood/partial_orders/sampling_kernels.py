@@ -25,6 +25,7 @@ import numpy as np
 
 from plackett.compilation import inner, kernel
 from plackett.likelihood.kernel_parts import longest_list
+from plackett.random_kernels import GOLDEN, scramble
 
 _SMALLEST_WORTH = 1e-140  # of the largest: worths below count as this one, so that squares stay above zero
 _SHORT = 1e-5  # then the mean differs from the middle by 1e-6 of the interval
@@ -33,12 +34,9 @@ _EXACT_SHARE = 1e-3  # a sum from which more than the rest has been subtracted i
 
 @inner
 def _uniform(states, b, g):
-    """The next number of a stream in (0, 1), by SplitMix64 (Steele et al. 2014)."""
-    states[b, g] += np.uint64(0x9E3779B97F4A7C15)
-    z = states[b, g]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (float((z ^ (z >> np.uint64(31))) >> np.uint64(11)) + 0.5) * 2.0**-53
+    """The next number of a stream in (0, 1)."""
+    states[b, g] += GOLDEN
+    return (float(scramble(states[b, g]) >> np.uint64(11)) + 0.5) * 2.0**-53
 
 
 @inner
