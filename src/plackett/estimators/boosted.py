@@ -265,7 +265,8 @@ class BoostedRanker(ClickRanker):
         check_objective(self.objective)
         parameter_checks.check_parameters(self)
         check_params(self._lightgbm_params())
-        check_item_weighting(self.objective, item_weight)
+        if item_weight is not None:
+            check_item_weighting(self.objective, item_weight)
         initial = _booster_of(init_model)
         metrics = metrics_at(self.eval_metric if eval_metric is None else eval_metric, eval_at)
         settings = self._settings(metrics)
