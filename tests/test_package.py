@@ -92,7 +92,7 @@ def test_modules_of_one_name_have_one_job():
     for path in (ROOT / "src" / "plackett").rglob("*.py"):
         places.setdefault(path.stem, []).append(path)
     repeated = {name for name, paths in places.items() if len(paths) > 1 and not name.startswith("__")}
-    assert repeated == {"fitting", "inference", "onnx_export", "prediction", "registry", "solvers", "summary"}
+    assert repeated == {"fitting", "inference", "onnx_export", "registry", "solvers", "summary"}
 
 
 @pytest.mark.parametrize(

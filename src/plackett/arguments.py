@@ -144,11 +144,13 @@ def as_array(name: str, values: Any) -> npt.NDArray[Any]:
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise ValueError(f"{name} must be an array, or nested lists of equal lengths, got others: {error}") from None
+        raise ValueError(
+            f"{name} must be an array, or nested lists of equal lengths, got unequal ones: {error}"
+        ) from None
 
 
 def check_unmasked(name: str, values: Any) -> None:
-    """Raise ValueError for a masked array, whose mask NumPy would drop without a word."""
+    """Raise ValueError for a masked array, whose mask NumPy would silently drop."""
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(f"{name} must not be a masked array, whose mask would be lost: fill it, or leave entries out")
 
@@ -320,7 +322,7 @@ def check_sparse(name: str, matrix: Any) -> Any:
     if starts.shape != (major + 1,) or starts[0] != 0 or starts[-1] > stored or (starts[1:] < starts[:-1]).any():
         raise ValueError(
             f"indptr of {name} must hold {major + 1} positions that begin with 0, do not decrease and end with at most "
-            f"{stored}, the number of stored values, got others: rebuild the matrix"
+            f"{stored}, the number of stored values, got different ones: rebuild the matrix"
         )
     _check_inside(f"indices of {name}", matrix.indices[: starts[-1]], minor)
     return matrix

@@ -262,7 +262,7 @@ def test_collinear_and_separating_features_are_refused() -> None:
     with pytest.warns(UserWarning, match="the data alone do not determine all scores"):
         assert RankAggregator(ties="davidson", ridge=1.0).fit(data, features=items).converged_
     telling = np.asarray(data.outcome, float)[:, None]
-    with pytest.raises(NoMaximumError, match="above all 'feature1', tell wins from losses without error"):
+    with pytest.raises(NoMaximumError, match="above all 'feature1', separate wins from losses perfectly"):
         RankAggregator(ties="half").fit(data, features=telling)
     assert RankAggregator(ties="half", feature_ridge=1.0).fit(data, features=telling).coef_[0] > 1.0
     with pytest.raises(ValueError, match=r"features must be among those of the comparisons \(x0\), got 'x7'"):

@@ -46,7 +46,7 @@ def test_table_and_warning_are_printed(plackett: Any, ballots: Path) -> None:
     assert code == 0
     for part in ("95% interval", "Bob", "ranks", "ballots 8", "left out Zoe (on no ballot that ranks anything)"):
         assert part in " ".join(output.split())
-    assert "Warning: left out are items on no ballot that ranks anything: Zoe" in error
+    assert "Warning: left out: items on no ballot that ranks anything: Zoe" in error
 
 
 def test_aggregate_writes_all_outputs(plackett: Any, ballots: Path, tmp_path: Path) -> None:

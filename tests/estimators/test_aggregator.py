@@ -316,7 +316,7 @@ def test_bad_sample_weights_and_ids_are_refused() -> None:
 def test_scores_too_far_apart_are_an_error() -> None:
     """A chain of 100 items, each winning a million times per loss: 1,400 nats from end to end."""
     pairs = [(i, i + 1) for i in range(100)] + [(i + 1, i) for i in range(100)]
-    with pytest.raises(ValueError, match="scores more than 600 apart: draw them together by prior or ridge"):
+    with pytest.raises(ValueError, match="scores more than 600 apart: bring them together with prior= or ridge="):
         RankAggregator().fit(pairs, sample_weight=[1e6] * 100 + [1.0] * 100)
 
 

@@ -683,7 +683,9 @@ def test_machine_specific_parameters_are_not_saved(data: RankingData, tmp_path: 
     splits.write_text('{"feature": 9, "threshold": 0.0}')
     model = BoostedRanker(**SETTINGS, lightgbm_params={"fs": str(splits), "max_bin": 63}).fit(data)
     assert model.booster_.trees_to_dataframe().split_feature[0] == "Column_9"
-    with pytest.warns(UserWarning, match="lightgbm_params fs: about files and devices of this machine, not stored"):
+    with pytest.warns(
+        UserWarning, match="lightgbm_params fs describe files and devices of this machine and are not stored"
+    ):
         model.save(tmp_path / "model")
     assert BoostedRanker.load(tmp_path / "model").lightgbm_params == {"max_bin": 63}
 

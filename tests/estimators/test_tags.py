@@ -77,7 +77,7 @@ def test_tags_of_validation_and_score_are_read_by_name(vectors):
     by_matrix = classifier(epochs=2, eval_metric="p@1").fit(X, matrix_of(tags), eval_set=(X_test, matrix_of(tags_test)))
     assert model.history_["valid p@1"] == by_matrix.history_["valid p@1"]
     assert model.score(X_test, tags_test) == by_matrix.score(X_test, matrix_of(tags_test))
-    with pytest.warns(UserWarning, match="Y: 1 tags that the training data do not have count for nothing: 'chess'"):
+    with pytest.warns(UserWarning, match="Y: 1 tags that do not occur in the training data are ignored: 'chess'"):
         model.score(X_test, [[*row, "chess"] for row in tags_test])
     with pytest.raises(ValueError, match="pass label_names to fit"):
         by_matrix.score(X_test, tags_test)

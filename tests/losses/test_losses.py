@@ -372,7 +372,7 @@ def test_labels_beyond_float64_are_refused_where_their_size_matters(name):
 @pytest.mark.parametrize("labels", [[5000.0, 0.0, 1.0], [2**60, 0, 1]])
 def test_gain_weights_of_huge_grades_are_refused(labels):
     with pytest.raises(
-        ValueError, match=r"tier_weights must be finite, got others for a tier of label .*: \"gain\" is 2"
+        ValueError, match=r"tier_weights must be finite, got infinity or NaN for a tier of label .*: \"gain\" is 2"
     ):
         losses.partition_loss(torch.zeros(3), torch.tensor(labels), tier_weights="gain")
     with pytest.raises(ValueError, match="tier_weights must be finite"):

@@ -1,9 +1,9 @@
 """Whether the likelihood has a maximum, and which items prevent it.
 
-Take any direction d and move the scores along it without end. A ballot's probability goes to 0 if an item stands in a
+Take any direction d and move the scores along it without bound. A ballot's probability goes to 0 if an item stands in a
 tier above another one with a larger d, and to a positive limit if none does: in the limit the items come in the order
 of d, and items with equal d among themselves as before. So the likelihood keeps a maximum in every direction but those
-that no ballot speaks against, d_i >= d_j whenever i is in a tier above j. Only constant d are left just when every item
+that no ballot contradicts, d_i >= d_j whenever i is in a tier above j. Only constant d are left just when every item
 can be reached from every other by steps from an item to one ranked below it: the graph of wins is strongly connected.
 (For strict rankings this is Ford's condition of 1957, and assumption 1 of Hunter 2004.) Items of one tier give no step
 between each other: their tie is compatible with any difference between them.
@@ -32,12 +32,12 @@ REASONS = {
     "apart": "not compared with the others",
     "unranked": "on no ballot that ranks anything",
 }
-"""Why items are outside a ranking, by how they stand to it."""
+"""Why items are outside a ranking, by their relation to it."""
 
 
 @dataclass(frozen=True)
 class Connectivity:
-    """The largest strongly connected set of items, and how the others stand to it (all are masks over items).
+    """The largest strongly connected set of items, and how the others relate to it (all are masks over items).
 
     above       beat some of it, directly or through others, and are never beaten: worth infinite
     below       the other way round: worth 0
@@ -55,19 +55,19 @@ class Connectivity:
         return [name for name, kept in zip(names, self.kept, strict=True) if not kept]
 
     def outside(self, names: Sequence[Any]) -> dict[str, list[Any]]:
-        """The items that are not kept, by how they stand to the others: a key of `REASONS`."""
+        """The items that are not kept, by their relation to the others: a key of `REASONS`."""
         masks = {where: getattr(self, where) for where in REASONS}
         return {where: [names[i] for i in np.flatnonzero(mask).tolist()] for where, mask in masks.items() if mask.any()}
 
     def error(self, names: Sequence[Any]) -> NoMaximumError:
-        """To raise where not all items are kept."""
+        """The error to raise if not all items are kept."""
         if self.kept.sum() > 1:
             blamed = describe_outside(self.outside(names))
-            reasons = f'There are items {blamed}. Leave them out by on_infinite="drop", or give'
+            reasons = f'There are items {blamed}. Leave them out with on_infinite="drop", or give'
         else:
             reasons = "No two items beat each other, directly or through others. Give"
         return NoMaximumError(
-            f"the maximum likelihood estimate does not exist. {reasons} all items a finite worth by prior=0.5",
+            f"the maximum likelihood estimate does not exist. {reasons} all items a finite worth with prior=0.5",
             self.left_out(names),
         )
 
@@ -164,7 +164,7 @@ def connectivity(rankings: Rankings | Steps) -> Connectivity:
 
 
 def is_separated(steps: Steps, X: npt.NDArray[np.float64]) -> bool:
-    """Whether scores X @ b can grow without end in a direction that no ballot speaks against and some speak for.
+    """Whether scores X @ b can grow without bound in a direction that some ballots support and none contradicts.
 
     A linear programme: among the directions d = X b with |b| <= 1 and d_i >= d_j for every step from i to j, find the
     largest sum of d_i - d_j. It is 0 unless there is such a direction. (Nodes that join tiers have a d of their own.)

@@ -6,8 +6,8 @@ With B the information of the data and s the gradient of an observation,
     sandwich   B^-1 (sum of s s') B^-1                         right even if the model of ties is wrong (White 1982)
     cluster    B^-1 (sum over clusters of s s') B^-1 G/(G-1)   right if observations of a cluster depend on each other
 
-and "bootstrap" (`bootstrap`) fits the model again to reweighted observations. Ridge and prior are no data: they are in
-the estimate, and in neither B nor s.
+and "bootstrap" (`bootstrap`) fits the model again to reweighted observations. Ridge and prior are not data: they
+affect the estimate, but neither B nor s.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COVARIANCES = ("model", "sandwich", "cluster", "bootstrap")
 
 
 def choose_covariance(covariance: str | None, clusters: int) -> str:
-    """By default clustered errors where there are clusters; an error if they are wanted and there are too few."""
+    """The kind of covariance: by default clustered if there are clusters. Raises an error if there are too few."""
     if covariance is None:
         covariance = "cluster" if clusters else "model"
     if covariance == "cluster" and clusters < 2:

@@ -43,7 +43,7 @@ def _log_sums(logs: Floats) -> Floats:
 
 @dataclass
 class BallotDerivatives:
-    """Of each ballot: log P, the slope of each entry, and the slopes of log delta_2, log delta_3, ..."""
+    """log P of each ballot, the slope of each entry, and the slopes of log delta_2, log delta_3, ..."""
 
     values: Floats
     slopes: Floats

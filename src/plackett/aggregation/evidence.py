@@ -128,7 +128,7 @@ class Evidence(ABC):
         """Raise ValueError if comparisons' features depend on each other or, without a penalty of scores, on items."""
 
     def check_separation(self, parameters: Floats) -> None:  # noqa: B027 - most kinds of data have no features
-        """Raise NoMaximumError if coefficients of comparisons' features ran away."""
+        """Raise NoMaximumError if coefficients of comparisons' features diverged."""
 
     def check_maximum(self, *, has_ridge: bool) -> None:  # noqa: B027 - most kinds of data have nothing to check
         """Raise NoMaximumError if tie parameters have no maximum although the scores are connected."""
@@ -157,7 +157,7 @@ class RankingEvidence(Evidence):
     @property
     @abstractmethod
     def likelihood(self) -> Any:
-        """That of the rankings."""
+        """The likelihood of the rankings."""
 
     @abstractmethod
     def gradients(self, parameters: Floats) -> csr_array:

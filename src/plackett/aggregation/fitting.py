@@ -84,7 +84,7 @@ class WorthFit:
 
     @cached_property
     def parameters(self) -> Floats:
-        """Those of `data`: without the artificial item of a prior, and scores with mean zero."""
+        """The parameters of `data`: without the artificial item of a prior, scores with mean zero."""
         found = self.solution.parameters
         if self.penalised.size > self.data.size:
             found = np.delete(found, self.data.head)
@@ -133,7 +133,7 @@ class WorthFit:
         return np.asarray(found - found.mean(axis=1, keepdims=True))
 
     def tie_parameters(self) -> dict[str, Estimate]:
-        """On their usual scale; a parameter that no tie calls for is at the end of its range, without an error."""
+        """Tie parameters on their usual scale; without ties in the data at the end of their range, without an error."""
         names, ties = self.evidence.tie_names, self.data.likelihood.ties
         if not names:
             return {}
@@ -148,7 +148,7 @@ class WorthFit:
         }
 
     def coefficients(self) -> tuple[Floats, Floats]:
-        """Those of X and of the features of comparisons, with their standard errors."""
+        """The coefficients of X and of the features of comparisons, with their standard errors."""
         chosen = np.zeros(self.data.size, bool)
         chosen[: self.data.head] = self.data.X is not None
         chosen[self.data.size - self.data.likelihood.coefficients :] = True
@@ -175,7 +175,7 @@ def fit_worths(
 ) -> WorthFit:
     """The maximum of the likelihood of the items that have finite worths; warns about the others.
 
-    `start` are estimates close to it, `centre` scores that the ridge draws to, by item.
+    `start` are estimates close to it, `centre` scores that the ridge shrinks towards, by item.
     """
     outside: dict[str, list[Any]] = {}
     before = evidence
@@ -207,7 +207,7 @@ def fit_worths(
 
 def _warning(outside: dict[str, list[Any]]) -> str:
     if not {"above", "below"} & set(outside):
-        return f"left out are items {describe_outside(outside)}"
+        return f"left out: items {describe_outside(outside)}"
     return (
         "the maximum likelihood estimate does not exist: there are items "
         f"{describe_outside(outside)}. They are ranked above and below the others, which are estimated without them; "

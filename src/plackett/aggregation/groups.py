@@ -16,7 +16,7 @@ _SMALLEST_VARIANCE = 1e-4
 
 
 class CategoryDifference(NamedTuple):
-    """The score of an item in one category less that in another; scores are relative to the items of both."""
+    """The score of an item in one category minus that in another; scores are relative to the items of both."""
 
     item: Any
     first: Any

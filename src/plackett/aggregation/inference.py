@@ -29,7 +29,7 @@ class Intervals(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Score of one item less that of another; `p_value` is of their being equal."""
+    """The score of one item minus that of another; `p_value` tests whether they are equal."""
 
     difference: float
     standard_error: float
@@ -63,7 +63,7 @@ def worths_of(scores: Floats) -> Floats:
 
 
 def worth_intervals(scores: Floats, covariance: Floats, confidence: float) -> Intervals:
-    """By the delta method on log(worth / (1 - worth)), so that they stay between 0 and 1.
+    """Intervals by the delta method on log(worth / (1 - worth)), so that they stay between 0 and 1.
 
     The derivatives of that logit are (1[i = j] - worth_j) / (1 - worth_i).
     """

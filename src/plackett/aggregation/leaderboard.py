@@ -1,4 +1,4 @@
-"""What a fitted model says: ranks, errors, tests, ratings, tables, figures and predictions."""
+"""Results of a fitted model: ranks, errors, tests, ratings, tables, figures and predictions."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Leaderboard:
 
     @property
     def covariance_(self) -> Floats:
-        """(items, items), of the kind `covariance_kind_`. A ridge or prior is in the scores, but is no data here."""
+        """(items, items), of the kind `covariance_kind_`. A ridge or prior affects the scores but is not data."""
         self._fitted()
         if self._covariance is None:
             if self._fit is None:
@@ -162,7 +162,7 @@ class Leaderboard:
         return np.array([data.scores(drawn) for drawn in self._fit.draw(samples, generator)])
 
     def difference(self, first: Any, second: Any, *, confidence: float = 0.95) -> inference.Difference:
-        """The score of one item less that of another, with its standard error, interval and p value."""
+        """The score of one item minus that of another, with its standard error, interval and p value."""
         i, j = (self._number(name) for name in (first, second))
         if i == j:
             raise ValueError(f"first and second must be different items, got {first!r} twice")
@@ -178,12 +178,12 @@ class Leaderboard:
         return pairwise_tests(self.items_, self._fitted(), self.covariance_, correction)
 
     def significant_ranks(self, confidence: float = 0.95, *, correction: str = "holm") -> inference.Intervals:
-        """Ranks as intervals: 1 plus the items that are significantly better, to all less those that are worse."""
+        """Ranks as intervals: from 1 plus the number of significantly better items to all minus the worse ones."""
         low, high = significant_ranks(self.pairwise_tests(correction=correction), confidence)
         return inference.Intervals(low + self._places_above, high + self._places_above)
 
     def letters(self, confidence: float = 0.95, *, correction: str = "holm") -> list[str]:
-        """A compact letter display: two items share a letter exactly if they cannot be told apart."""
+        """A compact letter display: two items share a letter exactly if they cannot be distinguished."""
         return letters(self.pairwise_tests(correction=correction), confidence)
 
     def ratings(
@@ -221,7 +221,7 @@ class Leaderboard:
         return make_frame(columns, library)
 
     def likelihood_ratio_test(self, restricted: Leaderboard | None = None) -> inference.LikelihoodRatio:
-        """Against a model of the same ballots with fewer parameters that this one contains; None: all worths equal."""
+        """Test against a nested model of the same ballots with fewer parameters; None: all worths equal."""
         self._fitted()
         null, parameters = self.null_log_likelihood_, len(self.tie_parameters_)
         check_kind("restricted", restricted, type(self), NoneType)

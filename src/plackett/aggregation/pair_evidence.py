@@ -150,7 +150,7 @@ class PairEvidence(Evidence):
         return self._likelihood(self.squared).evaluate(parameters, INFORMATION).information
 
     def check_maximum(self, *, has_ridge: bool) -> None:
-        """The tie parameter grows without end unless some cycle has more wins than ties.
+        """The tie parameter grows without bound unless some cycle has more wins than ties.
 
         Along (d, t) with t > 0 the likelihood does not fall if d_i - d_j >= t for every win of i over j and
         |d_i - d_j| <= t for every tie (t / 2 in one of the models). Such d exist unless the steps t down a win and t up
@@ -171,12 +171,12 @@ class PairEvidence(Evidence):
         if np.bincount(component).max() > 1 or self._falls():
             return
         raise NoMaximumError(
-            "the maximum likelihood estimate does not exist: wins never go round in a circle, so that a larger tie "
-            "parameter always fits better. Give all items a finite worth by prior=0.5"
+            "the maximum likelihood estimate does not exist: there is no cycle of wins, so that a larger tie "
+            "parameter always fits better. Give all items a finite worth with prior=0.5"
         )
 
     def check_features(self, *, has_penalty: bool) -> None:
-        """By what is left of the information of each feature where the items, and the features before it, are known."""
+        """Check that the data hold information about each feature beyond the items and the earlier features."""
         likelihood = self._likelihood(self.rows)
         n, count = likelihood.items, likelihood.coefficients
         start = np.concatenate([np.zeros(n), likelihood.start_extras()])
@@ -197,7 +197,7 @@ class PairEvidence(Evidence):
             known.append(k)
 
     def check_separation(self, parameters: Floats) -> None:
-        """A feature that tells wins from losses without error has no finite coefficient, and next to no information."""
+        """A feature that separates wins from losses perfectly has no finite coefficient, and next to no information."""
         likelihood = self._likelihood(self.rows)
         left = np.diag(likelihood.evaluate(parameters, INFORMATION).information)[-likelihood.coefficients :]
         possible = likelihood.extra_scale()[-likelihood.coefficients :]
@@ -205,8 +205,8 @@ class PairEvidence(Evidence):
         if share.min() < _LEAST_INFORMATION:
             name = self.feature_names[int(np.argmin(share))]
             raise NoMaximumError(
-                f"the maximum likelihood estimate does not exist: the features, above all {name!r}, tell wins from "
-                "losses without error. Leave it out, or use feature_ridge above 0"
+                f"the maximum likelihood estimate does not exist: the features, above all {name!r}, separate wins "
+                "from losses perfectly. Leave it out, or use feature_ridge above 0"
             )
 
     def _falls(self) -> bool:

@@ -1,6 +1,6 @@
 """Files of pairwise comparisons.
 
-    winner,loser,weight         a first line such as this one may be there or not
+    winner,loser,weight         a first line such as this one is optional
     Ada,Bob,3                   Ada beat Bob three times
     Bob,Eve                     once
 

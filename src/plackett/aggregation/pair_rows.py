@@ -25,7 +25,7 @@ class PairRows:
     left, right  the items, (rows,); left < right where rows were merged
     counts       wins of left, ties, wins of right, (rows, 3)
     items        the number of items
-    features     (rows, features), of left less those of right
+    features     (rows, features), those of left minus those of right
     scales       a factor of each row's utilities, (rows,), or none
     starts       where the rows of each cluster begin, and their number; None without clusters
     order        the number that each row had before it was sorted by cluster, or none

@@ -18,7 +18,7 @@ from plackett.objective import Floats
 
 
 def outcome_probabilities(ties: str | None, eta: Floats, parameters: Mapping[str, Any]) -> Floats:
-    """Of a win of the left side, a tie, and a win of the right side, (comparisons, 3); eta is left less right."""
+    """Probabilities that left wins, that they tie, that right wins, (comparisons, 3); eta is left minus right."""
     parameter = TIE_MODELS[ties or UNKNOWN].parameter
     if parameter is None:
         return np.column_stack([expit(eta), np.zeros(len(eta)), expit(-eta)])

@@ -115,7 +115,7 @@ class WorthLikelihood(Protocol):
         """The observations with these numbers."""
 
     def start_extras(self) -> Floats:
-        """Tie parameters and coefficients to begin with: about the best ones if all worths are equal."""
+        """Initial tie parameters and coefficients: roughly the best ones if all worths are equal."""
         return np.zeros(0)
 
     def extra_scale(self) -> Floats:
@@ -131,7 +131,7 @@ class WorthLikelihood(Protocol):
 class WorthProblem:
     """log-likelihood - ridge / 2 |scores or coefficients of X|^2 - feature_ridge / 2 |coefficients of features|^2.
 
-    With a `centre`, one number per score, the ridge draws scores to it rather than to zero.
+    With a `centre`, one number per score, the ridge shrinks scores towards it rather than towards zero.
 
     Parameters are the scores, or the coefficients of X, whose scores are X @ coefficients; then those of ties and those
     of the comparisons' features.
@@ -183,7 +183,7 @@ class WorthProblem:
 
     @property
     def centres(self) -> Floats:
-        """Where the ridges draw the parameters to."""
+        """The values that the ridges shrink parameters towards."""
         return np.zeros(self.size) if self.centre is None else np.pad(self.centre, (0, self.size - len(self.centre)))
 
     def evaluate(self, parameters: Floats, order: int = GRADIENT) -> Derivatives:
@@ -268,7 +268,7 @@ class WorthProblem:
                 "features must be linearly independent of each other and of the items, or feature_ridge above 0; "
                 "scores that are too far apart need a prior or ridge"
             )
-        return "raise prior or ridge, which draw scores together"
+        return "raise prior or ridge, which bring scores together"
 
     def covariance(self, parameters: Floats) -> Floats:
         """The inverse of the information, arbitrary where nothing changes."""

@@ -107,7 +107,7 @@ def pairs_of(ballots: Ballots) -> Comparisons | None:
 
 
 def prepare_comparisons(comparisons: Comparisons, features: Any, sample_weight: Any, cluster: Any) -> Comparisons:
-    """The comparisons with the features, weights and clusters that were given beside them."""
+    """The comparisons with the features, weights and clusters that were given with them."""
     found = with_cluster(choose_features(comparisons, features), cluster)
     if sample_weight is None:
         return found

@@ -19,7 +19,7 @@ from plackett.objective import Floats
 Arrays = dict[str, Any]
 State = dict[str, Any]
 
-# What models do not have that were saved before there were models of ties.
+# Missing from models that were saved before there were models of ties.
 _OLDER: State = {
     "outside": {}, "covariance_kind": "model", "tie_parameters": [], "coef_names": [], "voters": [], "boards": [],
 }  # fmt: skip

@@ -18,7 +18,7 @@ CORRECTIONS = ("holm", "bonferroni", "none")
 
 @dataclass(frozen=True)
 class PairwiseTests:
-    """Tests of every two items: entry (i, j) is about the score of item i less that of item j.
+    """Tests of every two items: entry (i, j) is about the score of item i minus that of item j.
 
     differences, standard_errors, p_values   (items, items); p values are corrected for the number of pairs
     """
@@ -66,7 +66,7 @@ def corrected(p_values: Floats, correction: str) -> Floats:
 
 
 def significant_ranks(tests: PairwiseTests, confidence: float) -> Intervals:
-    """From 1 plus the number of items that are significantly better, to their number less those that are worse."""
+    """From 1 plus the number of significantly better items to the number of items minus the worse ones."""
     rejected = tests.p_values < 1.0 - check_fraction("confidence", confidence)
     better = (rejected & (tests.differences < 0.0)).sum(axis=1)
     worse = (rejected & (tests.differences > 0.0)).sum(axis=1)
@@ -74,7 +74,7 @@ def significant_ranks(tests: PairwiseTests, confidence: float) -> Intervals:
 
 
 def letters(tests: PairwiseTests, confidence: float) -> list[str]:
-    """A text for each item: two items share a letter exactly if they cannot be told apart.
+    """A text for each item: two items share a letter exactly if they cannot be distinguished.
 
     Piepho's (2004) insert and absorb: start with one group of all items; for each significant pair split every group
     that holds both, and drop groups inside others. Letters go from the best items to the worst.

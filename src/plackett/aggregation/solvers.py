@@ -69,7 +69,7 @@ def solve(problem: WorthProblem, solver: str, tol: float, max_iter: int, start: 
     if not converged and np.ptp(problem.scores(parameters)) > 0.99 * LARGEST_SPREAD:
         raise ValueError(
             f"the estimate exceeds the range of float64, with scores more than {LARGEST_SPREAD:g} apart: "
-            "draw them together by prior or ridge"
+            "bring them together with prior= or ridge="
         )
     if not converged:
         from sklearn.exceptions import ConvergenceWarning

@@ -111,7 +111,7 @@ class WorthSummary:
         return ["rank", "item", what, f"{self.confidence:.0%} interval", "score", "error", "ranks"]
 
     def cells(self) -> list[list[str]]:
-        """The rows of the printed table: items by rank, and those above, below or beside them."""
+        """The rows of the printed table: items by rank, and those that are not ranked."""
         above, below = (self.outside.get(where, ()) for where in ("above", "below"))
         last = len(above) + len(self.rows)
         found = [_outside_cells(_places(1, len(above)), above, "infinite")] if above else []

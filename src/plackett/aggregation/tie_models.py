@@ -1,6 +1,6 @@
-"""What a tie means: four models behind one interface.
+"""The meaning of a tie: four models behind one interface.
 
-A model says how its tie parameters are called, and makes the likelihood of comparisons or of rankings. The likelihoods
+A model names its tie parameters, and makes the likelihood of comparisons or of rankings. The likelihoods
 are `ballot_likelihood` (an unknown order), `pair_likelihood` (pairs) and `dead_heats` (lists).
 """
 
@@ -42,7 +42,7 @@ TIE_MODELS = {model.name: model for model in _MODELS}
 
 
 def question(tied: float, total: float, are: str = "comparisons ({}) ended level") -> str:
-    """Ask which meaning the level pairs of some data have."""
+    """The text of an error that asks what tied pairs mean."""
     choices = "\n".join(
         f'  ties="{model.name}": {model.meaning}{"" if model.for_lists else " (pairs only)"}'
         for model in TIE_MODELS.values()
@@ -52,5 +52,5 @@ def question(tied: float, total: float, are: str = "comparisons ({}) ended level
 
 
 def question_of_ballots(tied: float, total: float) -> str:
-    """The same about ballots, of which some may be longer."""
+    """As `question`, for ballots, some of which may be longer."""
     return question(tied, total, "ballots ({}) are pairs that ended level")

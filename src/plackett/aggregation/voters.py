@@ -1,7 +1,7 @@
 """How reliable voters are: the utilities of each voter are scaled by a factor of their own.
 
 A voter of reliability eta sees the scores eta w: at 0 the answers are random, above 1 they are clearer than those of
-the others. This is the adherence of R's PlackettLuce; like there, the estimate is the maximum a posteriori with a gamma
+the others. This is the adherence of R's PlackettLuce; as there, the estimate is the maximum a posteriori with a gamma
 prior of mean 1, which fixes the common scale.
 """
 
@@ -31,13 +31,13 @@ SHAPE = 10.0
 
 @dataclass(frozen=True)
 class Voter:
-    """A voter: how many comparisons, and how reliable; `random` is whether coins would explain them better."""
+    """A voter: number of comparisons and reliability; `random` says whether coin tosses would explain them better."""
 
     name: Any
     comparisons: float
     reliability: float
     gain: float
-    """Log-likelihood per comparison above that of coins."""
+    """Log-likelihood per comparison above that of coin tosses."""
 
     @property
     def random(self) -> bool:

@@ -5,7 +5,7 @@
     xgboost.train(params, matrix, obj=xgboost_objective("partition"), custom_metric=xgboost_metric("ndcg@10"))
 
 Lists come from the data set (`group`, or `qid` in XGBoost); without any, all rows are one list. With `position` a bias
-for each position is learned beside the trees; it is the attribute `position_bias_` of the objective after training.
+for each position is learned along with the trees; it is the attribute `position_bias_` of the objective after training.
 Leaves keep the values of the library, which come from the diagonal of the Hessian, not from the curvature along the
 leaf (`plackett.likelihood.leaves`).
 """

@@ -30,7 +30,7 @@ def demo(
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Rank search results from tied feedback: the exact likelihood beside ListMLE, lower bound and lambdarank."""
+    """Compare the exact likelihood, ListMLE, the lower bound and lambdarank on search results with ties."""
     from plackett.boosted.trainer import import_lightgbm
 
     import_lightgbm()  # the error of a missing package comes before the work

@@ -49,11 +49,11 @@ def last_click_labels(
     In a session without a click nothing counts as seen.
 
     Args:
-        query: of each row; the rows of a query are one session, unless `time` separates them.
+        query: the query of each row; the rows of a query are one session, unless `time` separates them.
         position: where each item was shown, at least 0; each position once per session.
         click: whether each item was clicked: true or false, 1 or 0.
-        time: of each row in seconds: when it was shown, or clicked. A pause of more than `gap` seconds in the rows of a
-            query begins a new session.
+        time: the time of each row in seconds, when it was shown or clicked. A pause of more than `gap` seconds in the
+            rows of a query begins a new session.
         prefer_last: the latest click of a session gets the label 2, above the other clicks: the search ended there.
             Needs `time`.
 

@@ -94,8 +94,8 @@ def load_comparisons(
         features: names of covariates, each with its column, or with the columns of the left and the right side, whose
             difference is taken: {"length": ("length_a", "length_b"), "home": "at_home"}. A list of names: columns that
             hold the differences themselves.
-        outcomes: how outcomes are spelled, where they are spelled otherwise: {2: "right", "void": "tie"}.
-        delimiter: of a CSV file. Default: the one of comma, semicolon and tab that the header has.
+        outcomes: the meaning of other spellings of outcomes: {2: "right", "void": "tie"}.
+        delimiter: delimiter of a CSV file. Default: comma, semicolon or tab, whichever the header has.
 
     Outcomes that are not understood, missing names, and rows in which a side meets itself are errors that name the row,
     counted from 1.

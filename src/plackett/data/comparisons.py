@@ -48,7 +48,7 @@ class Comparisons:
     cluster        who or what the rows share, such as the voter: a `Factor`, or None
     by             the category of each row: a `Factor`, or None
     time           when each row was seen, (rows,), as numbers (days, if they were dates), or None
-    features       what speaks for the left side less what speaks for the right side, (rows, features), or None
+    features       features of the left side minus those of the right side, (rows, features), or None
     feature_names  the names of the features
 
     `len` is the number of rows; `data.select(rows)` is the data of those rows, by number or mask.

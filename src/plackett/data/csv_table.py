@@ -23,7 +23,7 @@ def find_duplicate(names: list[str]) -> str | None:
 
 
 def _find_delimiter(header: str) -> str:
-    """The one of comma, semicolon and tab that a header has most of; a comma if it has none."""
+    """The most frequent of comma, semicolon and tab in a header; a comma if it has none."""
     return max(",;\t", key=header.count)
 
 

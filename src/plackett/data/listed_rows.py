@@ -221,7 +221,7 @@ def as_rows(X: Any, *, categories: bool = False) -> Any:
 
 
 def _check_columns(table: Any, categories: bool) -> None:
-    """Raise ValueError at a column of a pandas table that no model can be trained with, or not be stored with."""
+    """Raise ValueError at a column of a pandas table that models cannot be trained with, or cannot store."""
     kinds = list(table.dtypes.items())
     for number, (name, kind) in enumerate(kinds):
         if not _holds_numbers(table, number, kind, categories):

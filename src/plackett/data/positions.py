@@ -139,7 +139,7 @@ class PositionBias:
 
         Args:
             path: where to save it, in the format that the ending names; None: nowhere.
-            truth: the true bias of each position, if it is known, drawn beside the estimates.
+            truth: the true bias of each position, if it is known, drawn next to the estimates.
         """
         check_kind("path", path, str, PathLike, IOBase, NoneType)
         try:

@@ -176,7 +176,9 @@ class PreferenceGraphs:
             weights[lists] = values
             if (weights[lists] != values).any():
                 row = int(np.argmax(weights[lists] != values))
-                raise ValueError(f"column {weight!r} must be the same in all rows of a list, got others in row {row}")
+                raise ValueError(
+                    f"column {weight!r} must be the same in all rows of a list, got a different one in row {row}"
+                )
         sides = columns[better].tolist(), columns[worse].tolist()
         return cls._from_names(lists, len(number), *sides, None, weights)
 

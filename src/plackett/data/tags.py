@@ -14,7 +14,7 @@ Names = npt.NDArray[np.object_]
 
 
 def is_tags(Y: Any) -> bool:
-    """Whether labels are lists of names, one per row, and no matrix. A row may be empty, but not every row."""
+    """Whether labels are lists of names, one per row, rather than a matrix. A row may be empty, but not every row."""
     if issparse(Y) or hasattr(Y, "columns") or (not isinstance(Y, Sequence | np.ndarray) and not hasattr(Y, "iloc")):
         return False
     if isinstance(Y, np.ndarray) and (Y.ndim != 1 or Y.dtype != object):
@@ -59,7 +59,7 @@ def tag_matrix(name: str, rows: Sequence[Sequence[str]], names: Names) -> csr_ar
     unknown = sorted({tag for row in rows for tag in row if tag not in column})
     if unknown:
         shown = ", ".join(map(repr, unknown[:3])) + (", ..." if len(unknown) > 3 else "")
-        warnings.warn(f"{name}: {len(unknown)} tags that the training data do not have count for nothing: {shown}",
+        warnings.warn(f"{name}: {len(unknown)} tags that do not occur in the training data are ignored: {shown}",
                       stacklevel=2)  # fmt: skip
     found = [sorted(column[tag] for tag in row if tag in column) for row in rows]
     offsets = np.concatenate(([0], np.cumsum([len(row) for row in found]))).astype(np.int64)

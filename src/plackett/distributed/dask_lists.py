@@ -215,7 +215,7 @@ def _take(block: Block, rows: int, first: int, last: int) -> Block:
     for name, column in block.items():
         if _count_rows(column) != rows:
             raise ValueError(
-                f"{name} must be partitioned like the other columns, got {_count_rows(column)} rows beside {rows}"
+                f"{name} must be partitioned like the other columns, got {_count_rows(column)} rows, not {rows}"
             )
     if first == 0 and last >= rows:
         return block

@@ -1,4 +1,4 @@
-"""What a place is worth: the discounts of metrics and policies."""
+"""The value of a place: discounts of metrics and policies."""
 
 from __future__ import annotations
 

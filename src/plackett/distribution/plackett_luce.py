@@ -68,7 +68,7 @@ class PlackettLuce(Distribution):
     Args:
         scores: log-worths, a floating-point tensor (..., N) with N >= 1; only differences matter.
         validate_args: check scores and arguments. None: yes, except while torch compiles or traces. The default of
-            torch.distributions is not followed: torch.compile turns it off for the whole process, without a word.
+            torch.distributions is not followed: torch.compile silently turns it off for the whole process.
 
     Samplers take an explicit `generator` (None: torch's default one), draw in double precision where the device has
     it, and are not differentiable.

@@ -51,16 +51,16 @@ class RankAggregator(Leaderboard, SavedModel, PlainEstimator):
         max_tie: the largest dead heat of lists. None: the largest in the data.
         covariance: "model", "sandwich", "cluster" or "bootstrap". None: "cluster" if there are clusters, else "model".
         voters: "reliability": the utilities of each voter (cluster) are scaled by a factor, in `voters_`.
-        groups: boards of categories are "separate", or "shared": drawn to the board of all.
-        half_life, window: the age at which a comparison counts half, and beyond which it does not count.
+        groups: "separate" fits the board of each category by itself; "shared" shrinks them towards the board of all.
+        half_life, window: the age at which a comparison counts half, and the age beyond which it is ignored.
         feature_ridge: ridge of the coefficients of comparisons' features.
         bootstrap_samples, random_state: rounds and seed of the bootstrap.
         solver: "newton", "lbfgs", "mm" (Hunter 2004), "em" (for graphs), or "auto": Newton unless its matrices would
             cost more, and "em" for graphs.
         ridge: ridge / 2 times the sum of squared scores (or coefficients) is subtracted from the log-likelihood.
         prior: every item beats, and loses to, an artificial item this many times. This makes all worths finite and
-            draws them together; 0.5 is customary. 0: no prior.
-        unranked: items that a ballot leaves out are "ignore"d, or tied "last".
+            shrinks their differences; 0.5 is customary. 0: no prior.
+        unranked: "ignore" the items that a ballot leaves out, or tie them "last".
         on_infinite: if the maximum likelihood estimate does not exist, "drop" leaves out the items that cause it, with
             a warning; "error" raises an error that names them.
         tol: largest `residual_` at the maximum.
@@ -164,10 +164,10 @@ class RankAggregator(Leaderboard, SavedModel, PlainEstimator):
                 a list of delayed partitions in any of these forms, stays on the cluster (docs/dask.md). Missing items,
                 masked arrays, and arrays with negative numbers, which look like padding, are errors.
             y: must be None; for compatibility with scikit-learn.
-            X: features of the items: scores are then X @ coef_. A DataFrame of pandas whose index holds the names of
+            X: features of the items: scores are then X @ coef_. A pandas DataFrame whose index holds the names of
                 the items, in any order; or an array, (items, features), in the order of the names.
             features: features of the comparisons: names among those of `Comparisons`, or an array or table with the
-                features of the left side less those of the right side, one row per comparison. Default: all that the
+                features of the left side minus those of the right side, one row per comparison. Default: all that the
                 comparisons have.
             sample_weight: how often each ballot was cast, times its own weight.
             cluster: the voter of each ballot, or whatever makes ballots depend on each other, for standard errors;
@@ -231,7 +231,7 @@ class RankAggregator(Leaderboard, SavedModel, PlainEstimator):
         return Warm(dict(zip(self.items_, self.scores_, strict=True)), fit.parameters[fit.data.head :])
 
     def _fit_groups(self, data: Comparisons) -> None:
-        """One board per category; shared ones are drawn to the board of all by the variance between them."""
+        """One board per category; shared ones are shrunk towards the board of all by the variance between them."""
         parts = data.categories()
         self.boards_: dict[Any, RankAggregator] = {
             name: self._fit_part(name, part, self.get_params()) for name, part in parts.items()

@@ -423,7 +423,7 @@ class BoostedRanker(ClickRanker):
 
     def _leaves(self, X: Any, contributions: bool, num_iteration: int | None) -> npt.NDArray[np.int32]:
         if contributions or is_dask(X):
-            raise ValueError("pred_leaf needs rows in memory, and no contributions beside it")
+            raise ValueError("pred_leaf needs rows in memory and cannot be combined with contributions")
         features = self._check_predict(X)
         return self._predictor().leaves(features, -1 if num_iteration is None else num_iteration)
 
@@ -485,7 +485,8 @@ class BoostedRanker(ClickRanker):
         names = not_stored(stored["lightgbm_params"] or {})
         if names:
             warnings.warn(
-                f"lightgbm_params {', '.join(names)}: about files and devices of this machine, not stored", stacklevel=3
+                f"lightgbm_params {', '.join(names)} describe files and devices of this machine and are not stored",
+                stacklevel=3,
             )
             stored["lightgbm_params"] = {k: v for k, v in stored["lightgbm_params"].items() if k not in names}
         return stored

@@ -59,7 +59,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "objective_value_": (float,),
     "restart_values_": (list,),
 }
-"""The types of the attributes that are stored beside the coefficients."""
+"""The types of the attributes that are stored with the coefficients."""
 
 
 class LinearModel(BaseRanker):
@@ -138,7 +138,7 @@ class LinearModel(BaseRanker):
 
     evals_result_: dict[str, Any]
     _STATE: tuple[str, ...]
-    """The attributes that are stored beside the coefficients."""
+    """The attributes that are stored with the coefficients."""
 
     def _save_state(self, folder: Path) -> dict[str, Any]:
         check_numbers("the coefficients", self.coef_)

@@ -243,7 +243,7 @@ class NeuralEstimator(SavedModel, BaseEstimator):
 
     @abstractmethod
     def _other_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The fitted state beside the networks: tensors, and values for the description."""
+        """The fitted state other than the networks: tensors, and values for the description."""
 
     @abstractmethod
     def _set_other_state(self, tensors: dict[str, Any], about: dict[str, Any]) -> None:

@@ -272,7 +272,7 @@ class NeuralRanker(NeuralEstimator, ClickRanker):
         return self
 
     def _separate_biases(self, train: ListedRows) -> None:
-        """Take the networks out of what was trained, and the biases beside them."""
+        """Separate the trained networks from their position biases."""
         self.position_bias_ = None
         if train.positions is None:
             return

@@ -46,7 +46,7 @@ _ROUTING = (
 
 
 def check_graph_options(objective: Any, given: dict[str, Any]) -> None:
-    """Raise ValueError if an argument is given that graphs of preferences leave no room for."""
+    """Raise ValueError if an argument is given that cannot be combined with graphs of preferences."""
     if objective != "partition":
         raise ValueError(f"objective must be 'partition' for graphs of preferences, got {objective!r}")
     for name, value in given.items():
@@ -90,7 +90,7 @@ class BaseRanker(SavedModel, BaseEstimator):
     # Arguments
 
     def _without_row_columns(self, X: Any) -> Any:
-        """X without the columns that say something else about rows than a feature; see `ClickRanker`."""
+        """X without the columns that are not features; see `ClickRanker`."""
         return X
 
     def _split_query(self, X: Any, qid: Any) -> tuple[Any, Any]:
@@ -233,7 +233,7 @@ class BaseRanker(SavedModel, BaseEstimator):
 
 @dataclass(frozen=True)
 class ClickColumns:
-    """What `fit` was given for each row beside features and labels, in the order of the rows; None: not given."""
+    """What `fit` was given for each row besides features and labels, in the order of the rows; None: not given."""
 
     position: Any = None
     examined: Any = None
@@ -287,7 +287,7 @@ class ClickRanker(BaseRanker):
         return rows
 
     def _click_state(self) -> dict[str, Any]:
-        """What a saved model keeps of this."""
+        """The part of the state that a saved model keeps."""
         bias = self.position_bias_
         return {"position_bias": None if bias is None else bias.to_json(), "row_columns": self.row_columns_}
 

@@ -26,7 +26,7 @@ __all__ = ["MLflowCallback", "TensorBoardCallback", "TrackingCallback", "WandbCa
 
 
 def measures_of(event: Any) -> tuple[int, dict[str, float]]:
-    """The step and the measures by name of what a callback is called with: a round of trees or an epoch of a network.
+    """The step and the measures by name from the argument of a callback: a round of trees or an epoch of a network.
 
     >>> from types import SimpleNamespace
     >>> measures_of(SimpleNamespace(iteration=0, evaluation_result_list=[("valid", "ndcg@10", 0.5, True)]))

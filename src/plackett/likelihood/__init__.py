@@ -1,4 +1,4 @@
-"""The heart: the exact likelihood of tiered rankings under Plackett-Luce.
+"""The exact likelihood of tiered rankings under Plackett-Luce.
 
 May import the foundation (arguments, lists, threads, compilation, graphs, errors) and nothing else of the package.
 torch is imported only by tensors, torch_op, vectorised, sparse_rows and partial_orders.torch_value. Start reading in

@@ -85,7 +85,7 @@ class Positives:
         return labels
 
     def short_lists(self, positive_scores: Any, peaks: Any, log_totals: Any) -> npt.NDArray[np.float64]:
-        """Scores of the short lists, less the peak of the other columns of the row."""
+        """Scores of the short lists, minus the peak of the other columns of the row."""
         scores = np.empty(len(self.is_positive))
         reference = np.where(self.has_rest, peaks, 0.0)
         scores[self.is_positive] = positive_scores - reference[self.row]

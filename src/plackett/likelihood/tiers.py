@@ -17,7 +17,7 @@ TierWeighting = Callable[[Any, Any, Any], Any]
 
 
 def gain_weights(upper: Any, lower: Any, _places: Any) -> Any:
-    """2^grade of a tier less 2^grade of the tier below it: what NDCG gains by separating the two."""
+    """2^grade of a tier minus 2^grade of the tier below it: what NDCG gains by separating the two."""
     return 2.0**upper - 2.0**lower
 
 
@@ -26,8 +26,8 @@ def check_tier_weights(finite: Any, labels: Any) -> None:
     if not bool(finite.all()):
         label = float(labels[~finite][0])
         raise ValueError(
-            f'tier_weights must be finite, got others for a tier of label {label:g}: "gain" is 2^label, so labels must '
-            "be grades below 1024; pass smaller ones, or a function"
+            f'tier_weights must be finite, got infinity or NaN for a tier of label {label:g}: "gain" is 2^label, so labels '
+            "must be grades below 1024; pass smaller ones, or a function"
         )
 
 

@@ -55,7 +55,7 @@ def natural_coordinates(problem: LinearProblem) -> Coordinates | None:
 class Finish:
     """Coefficients at the optimum and their covariance, and each feature's part in directions of separation.
 
-    The covariance is infinite on the diagonal for features that are undetermined or separated, NaN beside it.
+    The covariance is infinite on the diagonal for features that are undetermined or separated, NaN off it.
     """
 
     coefficients: Floats

@@ -95,7 +95,7 @@ def _different_labels(labels: Floats, offsets: IntArray) -> Floats:
 @dataclass(frozen=True)
 class LineMaximum:
     weight: float
-    gain: float  # of the metric, less the penalty
+    gain: float  # of the metric, minus the penalty
 
 
 def best_weight(

@@ -163,7 +163,7 @@ class GatheredColumns:
     """Some columns of a layer. Row i of the weight given is column `columns[i]` of `total` in the layer.
 
     Only sampled losses take it: they need the columns that occur, and how many the layer has, which says whether a row
-    has columns beside its positives.
+    has columns besides its positives.
     """
 
     columns: IntArray  # ascending
@@ -277,7 +277,7 @@ def linear_partition_loss(
     Args:
         hidden, weight, bias: (rows, features), (columns, features), (columns,) or None.
         chunk: columns at a time; None: about two million scores at a time.
-        negatives: (columns, log expected counts): use only these columns beside the positives, see
+        negatives: (columns, log expected counts): use only these columns besides the positives, see
             `plackett.losses.sparse_columns.sampled_rest`. The cost then does not depend on the number of columns.
         gathered: with negatives, the columns that the rows of weight and bias are, where they are not all of the layer.
             `indices` and `negatives` are columns of the layer.

@@ -121,7 +121,7 @@ def _check(hidden: Tensor, weight: Tensor, bias: Tensor | None, shard: Shard, he
 
 
 class ShardOptions(TypedDict, total=False):
-    """What the likelihoods of a sharded layer take beside its rows.
+    """Options of the likelihoods of a sharded layer.
 
     labels      grades of the positives, one per index
     chunk       columns at a time

@@ -29,7 +29,7 @@ _DRAWS_AT_ONCE = 2**20
 class Comparison:
     """Two systems on the same lists.
 
-    difference      mean of the first less mean of the second
+    difference      mean of the first minus mean of the second
     interval        bootstrap interval of the difference
     t_test          p value of the paired two-tailed t-test, corrected if there were several comparisons
     wilcoxon        p value of the two-tailed Wilcoxon signed-rank test, corrected in the same way

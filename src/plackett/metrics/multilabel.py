@@ -6,9 +6,9 @@ Scores come as
     sparse        CSR of the same shape: only stored entries are predicted
     top columns   2-D array of integers, (rows, at least k): columns, best first; -1 = no more
 
-Equal scores: the lower column comes first. Labels come as a matrix Y of that shape, CSR or anything a CSR can be made
-of, where positive entries are the labels of a row (a stored zero is none), or as a pair (indices, offsets): row b has
-the labels indices[offsets[b]:offsets[b+1]].
+Equal scores: the lower column comes first. Labels come as a matrix Y of that shape, CSR or anything that converts to
+it, where positive entries are the labels of a row (a stored zero is not a label), or as a pair (indices, offsets): row
+b has the labels indices[offsets[b]:offsets[b+1]].
 
 `empty` is the value of a row without labels: 0 as in napkinXC, 1, or "skip". reduction: "mean", or "none" for one
 value per row. Sparse input is never copied into a dense array, and rows are never sorted completely.

@@ -57,7 +57,7 @@ def counterfactual(
         target_log_prob, logging_log_prob: log-probabilities of what was done, under the new and under the old policy;
             -inf is allowed for the new one.
         clip: the largest weight, for "clipped".
-        confidence: of the interval, by the normal distribution.
+        confidence: confidence level of the interval, by the normal distribution.
 
     >>> logs = np.log([0.5, 0.5, 0.25, 0.25])
     >>> counterfactual([1, 0, 1, 0], np.log([0.25, 0.25, 0.5, 0.5]), logs).value

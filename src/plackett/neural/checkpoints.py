@@ -77,7 +77,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Tensors, number
 
 
 class NetworkCheckpoint:
-    """A file with the state of a training, written at most every `seconds`, and beside it the previous state.
+    """A file with the state of a training, written at most every `seconds`, and next to it the previous state.
 
     Args:
         fingerprint: identifies data and settings; the checkpoint of another training is refused.
@@ -151,7 +151,7 @@ class NetworkCheckpoint:
         return found[0] if found else None
 
     def save(self, tensors: Tensors, about: dict[str, Any], shards: Mapping[str, Shard] | None = None) -> None:
-        """Save a state. The previous one stays beside it; neither is renamed before the new one is on disk."""
+        """Save a state. The previous one stays next to it; neither is renamed before the new one is on disk."""
         about = {"version": _VERSION, "plackett": plackett.__version__, "of": self._fingerprint, **about}
         if shards:
             write_together(self._next, tensors, about, shards, self._processes)

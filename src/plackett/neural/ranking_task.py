@@ -21,7 +21,7 @@ _BIAS_STEP = 10.0  # biases move so much faster than weights: they are few, and 
 
 
 class PositionedNetwork(nn.Module):
-    """A network in training beside a bias for each position: utility = score + bias[position].
+    """A network in training, with a bias for each position: utility = score + bias[position].
 
     It gives the scores of the network: the loss adds the biases, and what is used after training is `network`.
     """

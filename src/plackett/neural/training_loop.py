@@ -354,7 +354,7 @@ class _Training:
         position.is_done = position.epoch >= settings.epochs or stale
 
     def note(self) -> str:
-        """The text beside the progress bar."""
+        """The text next to the progress bar."""
         if not self.history.rows:
             return f"epoch 1 of {self.settings.epochs}"
         row = self.history.rows[-1]

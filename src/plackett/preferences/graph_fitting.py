@@ -33,7 +33,7 @@ _SHORT_STEP = 0.1  # how far the gradient must fall in a step, or the informatio
 _FEWEST_AVERAGED = 20
 _LARGEST_SHARE = 0.1  # of the standard error, that sampling may add
 _LARGEST_Z = 2.0  # root mean square of a gradient in its standard errors that is mostly noise
-# Shares of the largest information in directions about which the data say nothing, or little beside a penalty.
+# Shares of the largest information in directions about which the data say nothing, or little compared with a penalty.
 _UNDETERMINED, _BARELY_DETERMINED = 1e-9, 1e-3
 
 

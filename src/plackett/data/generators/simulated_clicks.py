@@ -166,7 +166,7 @@ def _examination(model: str, eta: Any, examination: Any, longest: int) -> Floats
 def _utilities(
     data: RankingData, scores: Floats, sessions: int, temperature: float | None, generator: np.random.Generator
 ) -> tuple[Floats, IntArray, IntArray]:
-    """By which items are shown, their session and their row of `data`; without a temperature, their scores."""
+    """The keys by which items are shown, their session and their row of `data`; without a temperature, their scores."""
     session = np.repeat(np.arange(sessions * len(data)), np.tile(np.diff(data.offsets), sessions))
     rows = np.tile(np.arange(len(scores)), sessions)
     utilities = scores[rows]

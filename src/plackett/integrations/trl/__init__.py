@@ -1,4 +1,4 @@
-"""Reward models and direct preference optimisation from several graded answers per prompt, beside TRL.
+"""Reward models and direct preference optimisation from several graded answers per prompt, with TRL.
 
     from plackett.integrations.trl import PartitionRewardTrainer
     trainer = PartitionRewardTrainer(model, train_dataset=dataset, args=RewardConfig(...))

@@ -39,7 +39,7 @@ class Sampler:
     """How orders are sampled: `samples` of each block, with random numbers from `rng`.
 
     Gibbs chains go on from call to call. With `is_fixed` every evaluation uses the same random numbers and starts
-    anew, as solvers need it.
+    over, as solvers need.
     """
 
     rng: np.random.Generator
@@ -188,7 +188,7 @@ def _add_nested(
     if not np.isfinite(error[worst]):
         raise ValueError(
             f"scores of list {blocks.lists[worst]} spread too far for nested integrals, by {-scores.min():.3g}: "
-            'draw them together, or use method="sampling"'
+            'bring them closer together, or use method="sampling"'
         )
     if not error[worst] <= _WARNING_FACTOR * aim:
         warnings.warn(

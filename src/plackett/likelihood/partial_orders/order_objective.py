@@ -84,7 +84,7 @@ class PartialOrderObjective(Objective):
     def information(self, scores: Floats, design: Any, samples: int) -> Floats:
         """The observed information about parameters, design' H design with H minus the Hessian by scores, estimated.
 
-        Louis (1982): H is the information of the arrival times less the variance of their score, diag(E[x]) - Cov[x]
+        Louis (1982): H is the information of the arrival times minus the variance of their score, diag(E[x]) - Cov[x]
         for x = exp(w) T given the graph, both from Gibbs samples of whole graphs.
         """
         if self._whole is None:
