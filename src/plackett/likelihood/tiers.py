@@ -26,8 +26,8 @@ def check_tier_weights(finite: Any, labels: Any) -> None:
     if not bool(finite.all()):
         label = float(labels[~finite][0])
         raise ValueError(
-            f'tier_weights must be finite, got infinity or NaN for a tier of label {label:g}: "gain" is 2^label, so labels '
-            "must be grades below 1024; pass smaller ones, or a function"
+            f'tier_weights must be finite, got infinity or NaN for a tier of label {label:g}: "gain" is 2^label, so '
+            "labels must be grades below 1024; pass smaller ones, or a function"
         )
 
 
