@@ -17,10 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import run_alone
 from safetensors.torch import load_file
-from typer.testing import CliRunner
 
 from plackett import ExtremeClassifier, LinearRanker
-from plackett.cli.app import app
 from plackett.data import make_multilabel
 from plackett.distributed import ProcessMesh
 from plackett.errors import DataError
@@ -715,12 +713,12 @@ def test_bad_numbers_of_shards_are_not_reported_as_damage(fitted: Any) -> None:
         assert not isinstance(found.value, DataError)
 
 
-def test_command_refuses_shards_for_other_models(tmp_path: Path) -> None:
+def test_command_refuses_shards_for_other_models(tmp_path: Path, plackett: Callable[..., tuple[int, str, str]]) -> None:
     LinearRanker(l2=1.0).fit(np.eye(4), np.arange(4), group=[4]).save(tmp_path / "model")
     for command in (["train", "x", "--model", "neural"], ["predict", str(tmp_path / "model"), "x"]):
-        done = CliRunner().invoke(app, [*command, "-o", "y", "--label-shards", "2"])
-        assert done.exit_code == 2
-        assert "the model must be extreme, got" in done.output
+        code, _, error = plackett(*command, "-o", "y", "--label-shards", 2)
+        assert code == 2
+        assert "the model must be extreme, got" in error
 
 
 def test_more_shards_than_labels_are_refused() -> None:

@@ -1,8 +1,9 @@
-"""LinearRanker: Hessian products, optima, standard errors, separation, penalties, scikit-learn, saved models."""
+"""LinearRanker: optima, standard errors, separation, penalties, scikit-learn, saved models."""
 
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,6 @@ import pytest
 import sklearn
 from contract import failures_of_rankers
 from data_folder import real_data
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 from scipy.sparse import csr_array
 from scipy.stats import norm
@@ -26,20 +25,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from strategies import ragged_lists
-from typer.testing import CliRunner
 
 from plackett import LinearRanker, partition_derivatives
-from plackett.cli import app
 from plackett.data import RankingData, dump_letor, load_letor, make_graded_lists, make_tiered_lists
 from plackett.errors import DataError
 from plackett.estimators import load_model
 from plackett.experiments.tie_bias import TRUTH, fit_linear, methods
 from plackett.likelihood import approximate_derivatives
-from plackett.likelihood.approximations import efron_or_breslow
-from plackett.likelihood.core import evaluate
-from plackett.likelihood.hessian import divides_a_tier, hessian_products
-from plackett.likelihood.tiers import Tiers, make_tiers
 from plackett.linear import solvers
 from plackett.linear.features import scaled_features
 from plackett.linear.solvers import LinearProblem
@@ -48,105 +40,13 @@ from plackett.losses import lower_bound_loss
 from plackett.metrics import ndcg
 from plackett.report import summary_table
 
-TOL = 1e-14
-TREATMENTS = ("exact", "efron", "breslow")
-
 
 @pytest.fixture(scope="module")
 def data() -> RankingData:
     return make_tiered_lists(60, tier_sizes=(1, 2, 3, 4), coefficients=(1.0, -0.5, 0.0), random_state=0)
 
 
-def gradient_of(scores: Any, tiers: Tiers, treatment: str, top: int = 2**62) -> Any:
-    if treatment == "exact":
-        return evaluate(scores, tiers, top=top, tol=1e-15, derivatives=True)[1]
-    return efron_or_breslow(scores, tiers, efron=treatment == "efron", bottom=False)[1]
-
-
-# Hessian products
-
-
-@pytest.mark.parametrize("treatment", TREATMENTS)
-@pytest.mark.parametrize("spread", [0.0, 1.0, 5.0])
-def test_hessian_products_match_differences_of_the_gradient(
-    treatment: str, spread: float, rng: np.random.Generator
-) -> None:
-    sizes = rng.integers(0, 60, 20)
-    offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-    n = int(offsets[-1])
-    tiers = make_tiers(rng.integers(0, 5, n).astype(np.float64), offsets)
-    scores, moves, h = spread * rng.standard_normal(n), rng.standard_normal((n, 3)), 1e-5
-    found = hessian_products(scores, tiers, moves, treatment=treatment, tol=TOL)
-    for column in range(3):
-        up, down = (gradient_of(scores + s * h * moves[:, column], tiers, treatment) for s in (1, -1))
-        # Central differences with h = 1e-5 of gradients of size 10 with 15 digits.
-        np.testing.assert_allclose(found[:, column], (up - down) / (2 * h), atol=1e-8)
-
-
-@given(ragged_lists(), st.sampled_from(TREATMENTS))
-def test_hessian_is_semidefinite_for_any_scores(lists: Any, treatment: str) -> None:
-    """Also symmetric, zero along constants and with the known diagonal, for scores up to 700 apart."""
-    scores, labels, offsets = lists
-    n, tiers = len(scores), make_tiers(labels, offsets)
-    matrix = hessian_products(scores, tiers, np.eye(n), treatment=treatment, tol=TOL)
-    assert np.isfinite(matrix).all()
-    np.testing.assert_allclose(matrix, matrix.T, atol=1e-9)
-    np.testing.assert_allclose(matrix @ np.ones(n), 0.0, atol=1e-9)
-    assert np.linalg.eigvalsh(matrix).max(initial=0.0) < 1e-9
-    if treatment == "exact":
-        curvature = evaluate(scores, tiers, tol=TOL, derivatives=True)[2]
-    else:
-        curvature = efron_or_breslow(scores, tiers, efron=treatment == "efron", bottom=False)[2]
-    np.testing.assert_allclose(-np.diag(matrix), curvature, atol=1e-9)
-
-
-def test_hessian_supports_a_cutoff_on_a_tier_boundary(rng: np.random.Generator) -> None:
-    labels, offsets = np.repeat([3.0, 2.0, 1.0, 0.0], [1, 2, 3, 4]), np.array([0, 10])
-    tiers, scores, move = make_tiers(labels, offsets), rng.standard_normal(10), rng.standard_normal((10, 1))
-    assert [divides_a_tier(tiers, top) for top in range(1, 11)] == [False, True, False, True, True] + [False] * 5
-    for top in (1, 3, 6):
-        up, down = (gradient_of(scores + s * 1e-5 * move[:, 0], tiers, "exact", top) for s in (1, -1))
-        found = hessian_products(scores, tiers, move, top=top, tol=TOL)[:, 0]
-        np.testing.assert_allclose(found, (up - down) / 2e-5, atol=1e-8)  # as above
-
-
-def test_hessian_refuses_non_finite_scores() -> None:
-    tiers = make_tiers(np.array([1.0, 0.0]), np.array([0, 2]))
-    with pytest.raises(ValueError, match="scores must be finite"):
-        hessian_products(np.array([0.0, np.nan]), tiers, np.eye(2), tol=TOL)
-
-
 # Features
-
-
-@pytest.mark.parametrize("standardise", [True, False])
-def test_features_are_scaled_within_lists(standardise: bool, rng: np.random.Generator) -> None:
-    offsets = np.array([0, 3, 3, 10])
-    X = rng.standard_normal((10, 4)) * [1.0, 100.0, 1.0, 1.0] + 7.0
-    X[:, 2] = np.repeat([1.0, 2.0], [3, 7])
-    found = scaled_features(X, offsets, np.ones(3), standardise=standardise)
-    expected = X.copy()
-    for rows in (slice(0, 3), slice(3, 10)):
-        expected[rows] -= expected[rows].mean(axis=0)
-    deviations = np.sqrt((expected**2).mean(axis=0))
-    deviations[2] = 1.0
-    np.testing.assert_allclose(found.scale, deviations if standardise else np.ones(4))
-    np.testing.assert_allclose(found.X, expected / found.scale, atol=1e-12)
-    assert found.varies.tolist() == [True, True, False, True]
-    assert not found.lost.any()
-    # Sparse: centred in lists that store the whole column, otherwise unchanged; the spread is the same.
-    X[rng.random(X.shape) < 0.3] = 0.0
-    X[3:, 3] = np.arange(1.0, 8.0)
-    weights = np.array([2.0, 1.0, 0.5])
-    dense, sparse = (
-        scaled_features(kind(X), offsets, weights, standardise=standardise) for kind in (np.asarray, csr_array)
-    )
-    np.testing.assert_allclose(sparse.scale, dense.scale)
-    assert (sparse.varies == dense.varies).all()
-    for rows in (slice(0, 3), slice(3, 10)):
-        steps = np.diff(sparse.X.toarray()[rows], axis=0)
-        np.testing.assert_allclose(steps, np.diff(dense.X[rows], axis=0), atol=1e-12)
-    assert (sparse.X.toarray() == 0.0)[X == 0.0].all()
 
 
 @pytest.mark.parametrize("kind", [np.asarray, csr_array])
@@ -682,17 +582,15 @@ def test_hostile_files_are_refused(data: RankingData, tmp_path: Path) -> None:
         LinearRanker.load(path)
 
 
-def test_command_line_trains_and_predicts(tmp_path: Path) -> None:
+def test_command_line_trains_and_predicts(tmp_path: Path, plackett: Callable[..., tuple[int, str, str]]) -> None:
     data = make_tiered_lists(30, random_state=0)
     dump_letor(data, tmp_path / "train.txt")
-    output, scores = str(tmp_path / "model"), tmp_path / "scores.txt"
-    runner = CliRunner()
+    output, scores = tmp_path / "model", tmp_path / "scores.txt"
     for model, options in (("linear", ["--objective", "efron", "-p", "l2=2"]), ("coordinate_ascent", [])):
-        arguments = ["train", str(tmp_path / "train.txt"), "-o", output, "--model", model, *options]
-        result = runner.invoke(app, arguments)
-        assert result.exit_code == 0, result.output
-        result = runner.invoke(app, ["predict", output, str(tmp_path / "train.txt"), "-o", str(scores)])
-        assert result.exit_code == 0, result.output
+        code, _, error = plackett("train", tmp_path / "train.txt", "-o", output, "--model", model, *options)
+        assert code == 0, error
+        code, _, error = plackett("predict", output, tmp_path / "train.txt", "-o", scores)
+        assert code == 0, error
         read = load_letor(tmp_path / "train.txt")
         np.testing.assert_allclose(np.loadtxt(scores), load_model(output).predict(read.X), rtol=1e-6)
 

@@ -2,15 +2,13 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from plackett.cli.app import app
 from plackett.errors import DataError
 from plackett.experiments import (
     EXPERIMENTS,
@@ -196,13 +194,13 @@ def test_claims_are_judged_at_full_scale_on_real_data_only() -> None:
     assert Findings([]).tally("full") == ""
 
 
-def test_command_line(tmp_path: Path) -> None:
-    listed = CliRunner().invoke(app, ["reproduce", "--list"], env={"COLUMNS": "20"})
-    assert listed.exit_code == 0
-    assert set(EXPERIMENTS) <= set(listed.output.split())  # no name is cut or wrapped
-    unknown = CliRunner().invoke(app, ["reproduce", "figure-0", "-o", str(tmp_path)])
-    assert unknown.exit_code == 1
-    assert "experiment must be one of" in str(unknown.exception)
+def test_command_line(tmp_path: Path, plackett: Callable[..., tuple[int, str, str]]) -> None:
+    code, listed, _ = plackett("reproduce", "--list", columns=20)
+    assert code == 0
+    assert set(EXPERIMENTS) <= set(listed.split())  # no name is cut or wrapped
+    code, _, error = plackett("reproduce", "figure-0", "-o", tmp_path)
+    assert code == 1
+    assert "experiment must be one of" in error
 
 
 def test_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,12 @@
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from processes import run_alone
-from typer.testing import CliRunner
 
-from plackett.cli.app import app
 from plackett.data import dump_letor, dump_xmc, make_multilabel, make_tiered_lists
 from plackett.experiments import tie_costs
 
@@ -53,16 +52,16 @@ def test_peak_memory_of_a_block() -> None:
     assert 60e6 < added[3] <= added[-4] < 70e6
 
 
-def test_command_line(tmp_path: Path) -> None:
+def test_command_line(tmp_path: Path, plackett: Callable[..., tuple[int, str, str]]) -> None:
     path = tmp_path / "lists.txt"
     dump_letor(make_tiered_lists(5, random_state=0), path)
-    shown = CliRunner().invoke(app, ["bench", str(path), "--repeats", "1"])
-    assert shown.exit_code == 0
+    code, shown, _ = plackett("bench", path, "--repeats", 1)
+    assert code == 0
     for text in ("Breslow", "Efron", "relative to exact", "Median of 1 runs"):
-        assert text in shown.output
-    printed = json.loads(CliRunner().invoke(app, ["bench", str(path), "--repeats", "1", "--json"]).stdout)
+        assert text in shown
+    printed = json.loads(plackett("bench", path, "--repeats", 1, "--json")[1])
     assert {timing["method"] for timing in printed["timings"]} == set(tie_costs.METHODS)
     dump_xmc(make_multilabel(20, 20, 20, labels_per_row=2, features_per_row=2, random_state=0), path)
-    wrong = CliRunner().invoke(app, ["bench", str(path)])
-    assert wrong.exit_code == 2
-    assert "must contain lists of items with grades, got" in " ".join(wrong.output.replace("│", "").split())
+    code, _, error = plackett("bench", path)
+    assert code == 2
+    assert "must contain lists of items with grades, got" in " ".join(error.replace("│", "").split())

@@ -27,13 +27,11 @@ import pytest
 import torch
 from processes import run_alone
 from rich.console import Console
-from typer.testing import CliRunner
 
 import plackett
 from plackett import data, metrics
 from plackett.aggregation import load_edges
 from plackett.boosted.tree_checkpoints import TreeCheckpoint
-from plackett.cli.app import app
 from plackett.cli.models import _trec_lines
 from plackett.data import files, letor, parquet_sizes, sparse_text
 from plackett.data.untrusted import parse_array, parse_arrays, parse_json, regular_file
@@ -898,25 +896,31 @@ _HOSTILE = "[/x]\x1b]0;title\x07[bold]"
 """Markup that ends nothing, and a command to the terminal."""
 
 
-def _output(*arguments: object) -> str:
-    run = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert run.exit_code == 0, run.output
-    assert "\x1b]0" not in run.output
-    return "".join(run.output.split())
+@pytest.fixture
+def output(plackett: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
+    """Run the command with these arguments and return what it prints, without blanks."""
+
+    def run(*arguments: object) -> str:
+        code, printed, error = plackett(*arguments)
+        assert code == 0, error
+        assert "\x1b]0" not in printed + error
+        return "".join((printed + error).split())
+
+    return run
 
 
-def test_file_names_do_not_control_the_terminal(tmp_path: Path) -> None:
+def test_file_names_do_not_control_the_terminal(tmp_path: Path, output: Callable[..., str]) -> None:
     rows, scores, other, model, edges, run = (tmp_path / f"{part}{_HOSTILE.replace('/', '')}" for part in "abcdef")
     rows.write_bytes(b"".join(b"%d qid:%d 1:%d\n" % (i % 2, i // 4, i % 3) for i in range(40)))
     scores.write_text("".join(f"{i % 5}\n" for i in range(40)))
     other.write_text("".join(f"{i % 7}\n" for i in range(40)))
-    assert "[bold]" in _output("info", rows)
-    assert _output("evaluate", rows, scores, other).count("\\x1b") >= 2
-    assert "[bold]" in _output("train", rows, "--model", "linear", "-o", model)
-    assert "[bold]" in _output("predict", model, rows, "-o", run)
-    assert "[bold]" in _output("bench", rows, "--repeats", 1)
+    assert "[bold]" in output("info", rows)
+    assert output("evaluate", rows, scores, other).count("\\x1b") >= 2
+    assert "[bold]" in output("train", rows, "--model", "linear", "-o", model)
+    assert "[bold]" in output("predict", model, rows, "-o", run)
+    assert "[bold]" in output("bench", rows, "--repeats", 1)
     edges.write_text("a,b\nb,a\n")
-    assert "[bold]" in _output("aggregate", edges, "--edges")
+    assert "[bold]" in output("aggregate", edges, "--edges")
 
 
 def test_names_in_training_tables_do_not_control_the_terminal() -> None:
@@ -929,11 +933,11 @@ def test_names_in_training_tables_do_not_control_the_terminal() -> None:
         assert "[/x]\\x1b" in console.file.getvalue()
 
 
-def test_names_are_not_formulas(tmp_path: Path) -> None:
+def test_names_are_not_formulas(tmp_path: Path, output: Callable[..., str]) -> None:
     name = r"$\frac{$"
     edges = tmp_path / "edges.csv"
     edges.write_text(f"{name},b\nb,{name}\n")
-    _output("aggregate", edges, "--edges", "--plot", tmp_path / "plot.png")
+    output("aggregate", edges, "--edges", "--plot", tmp_path / "plot.png")
     assert (tmp_path / "plot.png").exists()
     plots = [
         ItemPlot([name], [Series(name, [1.0])], Axis(name), name),
@@ -1017,22 +1021,21 @@ def test_files_without_results_are_refused(content: bytes, tmp_path: Path) -> No
         store.get({"data": "a"})
 
 
-def test_claims_do_not_control_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_do_not_control_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: Callable[..., str]
+) -> None:
     def find(*_: Any) -> Findings:
         return Findings([], [Claim("it holds", True, _HOSTILE)])
 
     experiment = replace(get_experiment("plrank-table-2"), cells=lambda *_: [], find=find)
     monkeypatch.setattr("plackett.experiments.get_experiment", lambda _: experiment)
-    assert "[/x]\\x1b" in _output("reproduce", "plrank-table-2", "-o", tmp_path)
+    assert "[/x]\\x1b" in output("reproduce", "plrank-table-2", "-o", tmp_path)
 
 
-def test_names_do_not_control_the_terminal(tmp_path: Path) -> None:
+def test_names_do_not_control_the_terminal(tmp_path: Path, output: Callable[..., str]) -> None:
     path = tmp_path / "edges.csv"
     path.write_bytes(b"[/x]\x1b]0;title\x07,b\nb,[/x]\x1b]0;title\x07\n")
-    shown = CliRunner().invoke(app, ["aggregate", "--edges", str(path)])
-    assert shown.exit_code == 0
-    assert "\x1b]0" not in shown.output
-    assert "\\x1b" in shown.output
+    assert "\\x1b" in output("aggregate", "--edges", path)
 
 
 # Checkpoints

@@ -14,7 +14,7 @@ All three are concave in (w, beta, tau). Without ties in the data tau is no para
 function below divides by exponentials of minus |eta|, so that nothing overflows, and writes variances as sums of
 products of probabilities, so that nothing cancels.
 
-The derivatives of a row are functions of eta and tau alone: `pair_terms` gives them, and the kernels spread them over
+The derivatives of a row are functions of eta and tau alone: `pair_terms` gives them, and the kernels distribute them over
 the items, the tie parameter and the features. `order` says how far: VALUE, GRADIENT, INFORMATION (minus the second
 derivatives) or SQUARES, in which the squared first derivatives of the single comparisons take the place of the
 information: the middle of a sandwich.
@@ -84,12 +84,12 @@ def _rao_kupper(eta, tau, wins, ties, losses, order):
     value = (wins + ties) * log_a + (losses + ties) * log_b
     up, down = (wins + ties) * not_a, (losses + ties) * not_b
     slope, tie_slope = up - down, -up - down
-    rate, bend = 0.0, 0.0
+    rate, tie_curvature = 0.0, 0.0
     if ties > 0.0:
-        spread = -math.expm1(-2.0 * tau)
-        value += ties * (2.0 * tau + math.log(spread))
-        rate = 2.0 / spread
-        bend = ties * rate * rate * math.exp(-2.0 * tau)
+        gap = -math.expm1(-2.0 * tau)
+        value += ties * (2.0 * tau + math.log(gap))
+        rate = 2.0 / gap
+        tie_curvature = ties * rate * rate * math.exp(-2.0 * tau)
         tie_slope += ties * rate
     if order == SQUARES:
         level, level_tie = not_a - not_b, rate - not_a - not_b
@@ -98,7 +98,7 @@ def _rao_kupper(eta, tau, wins, ties, losses, order):
         bb = wins * not_a * not_a + losses * not_b * not_b + ties * level_tie * level_tie
         return value, slope, tie_slope, aa, ab, bb
     up, down = up * a, down * b
-    return value, slope, tie_slope, up + down, down - up, up + down + bend
+    return value, slope, tie_slope, up + down, down - up, up + down + tie_curvature
 
 
 @inner
