@@ -14,7 +14,7 @@ All three are concave in (w, beta, tau). Without ties in the data tau is no para
 function below divides by exponentials of minus |eta|, so that nothing overflows, and writes variances as sums of
 products of probabilities, so that nothing cancels.
 
-The derivatives of a row are functions of eta and tau alone: `pair_terms` gives them, and the kernels distribute them over
+The derivatives of a row are functions of eta and tau alone: `pair_terms` gives them, and the kernels add them to
 the items, the tie parameter and the features. `order` says how far: VALUE, GRADIENT, INFORMATION (minus the second
 derivatives) or SQUARES, in which the squared first derivatives of the single comparisons take the place of the
 information: the middle of a sandwich.
