@@ -299,7 +299,7 @@ def test_holm_matches_its_definition() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(2, 9), st.floats(0.0, 1.0))
-def test_items_share_a_letter_exactly_if_not_told_apart(seed: int, n: int, share: float) -> None:
+def test_items_share_a_letter_exactly_if_they_cannot_be_distinguished(seed: int, n: int, share: float) -> None:
     rng = np.random.default_rng(seed)
     scores = np.sort(rng.standard_normal(n))[::-1]
     p_values = np.where(np.triu(rng.random((n, n)) < share, 1), 0.0, 1.0)
@@ -362,7 +362,7 @@ def test_age_weighs_comparisons() -> None:
 
 
 @pytest.mark.parametrize("groups", ["separate", "shared"])
-def test_boards_of_categories_know_what_is_given_beside_the_comparisons(groups: str) -> None:
+def test_boards_of_categories_use_the_arguments_of_fit(groups: str) -> None:
     """Features, weights and clusters as arguments of `fit`, or as parts of the comparisons."""
     rng = np.random.default_rng(0)
     data = replace(simulated(4, rows=600), by=Factor(rng.integers(0, 2, 600).astype(np.int32), ["day", "night"]))

@@ -225,7 +225,7 @@ def _nothing() -> Any:
     return nullcontext()
 
 
-def test_ties_that_can_grow_without_end_are_refused() -> None:
+def test_ties_that_can_grow_without_bound_are_refused() -> None:
     """A beat B once and tied once: with a tie parameter, ever larger differences fit better."""
     data = Comparisons(np.array([0, 0]), np.array([1, 1]), np.array([1, 0]), ["a", "b"])
     for ties in ("davidson", "rao-kupper"):

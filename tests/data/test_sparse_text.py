@@ -162,7 +162,7 @@ def test_list_sizes_are_read_from_a_query_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [".weight", ".init", ".position", ".weight.xz"])
-def test_other_files_of_lightgbm_are_not_ignored_in_silence(ending: str, tmp_path: Path) -> None:
+def test_other_files_of_lightgbm_are_not_silently_ignored(ending: str, tmp_path: Path) -> None:
     path = tmp_path / ("rank.train.xz" if ending.endswith(".xz") else "rank.train")
     dump_letor(load_letor(io.BytesIO(b"1 qid:1 1:2\n0 qid:1 1:3\n")), path)
     (tmp_path / f"rank.train{ending}").write_text("2\n1\n")

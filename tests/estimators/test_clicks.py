@@ -229,7 +229,7 @@ def test_rows_in_any_order_keep_their_positions(name, log):
     assert np.allclose(mixed.position_bias_.bias, ordered.position_bias_.bias, atol=0.02 if name == "trees" else 1e-6)
 
 
-def test_nothing_is_left_for_positions_if_it_is_known_what_was_seen(log):
+def test_positions_have_no_effect_if_examination_is_known(log):
     clicks, truth = log
     found = LinearRanker().fit(clicks, position=truth.position, examined=truth.examined).position_bias_
     assert np.abs(found.bias[1:] / found.standard_errors[1:]).max() < 3.5  # seeded

@@ -212,7 +212,7 @@ def test_trees_learn_from_graphs(rows):
 
 
 @pytest.mark.parametrize("kind", [LinearRanker, BoostedRanker])
-def test_rankers_refuse_arguments_that_graphs_leave_no_room_for(kind, rows):
+def test_rankers_refuse_arguments_that_graphs_exclude(kind, rows):
     X, graphs, _ = rows
     with pytest.raises(ValueError, match="qid cannot be combined with graphs"):
         kind().fit(X, graphs, qid=np.zeros(600))

@@ -352,12 +352,12 @@ def test_grid_search_chooses_on_a_quarter_and_fits_to_all(data: MultilabelData, 
         ({"steps": True}, "steps must be a whole number of at least 1, got True"),
     ],
 )
-def test_bad_parameters(data: MultilabelData, model: Any, change: dict[str, Any], message: str) -> None:
+def test_bad_parameters_are_refused(data: MultilabelData, model: Any, change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         clone(model).set_params(**change).fit(data)
 
 
-def test_bad_parameters_of_one(data: MultilabelData) -> None:
+def test_bad_parameters_of_one_model_are_refused(data: MultilabelData) -> None:
     with pytest.raises(ValueError, match=r"rank must be at most the numbers of rows and labels, \(300, 40\), got 41"):
         LEML(41).fit(data)
     with pytest.raises(ValueError, match="alternations must be a whole number of at least 1, got 0"):
@@ -369,7 +369,7 @@ def test_bad_parameters_of_one(data: MultilabelData) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_bad_data(data: MultilabelData, model: Any) -> None:
+def test_bad_data_are_refused(data: MultilabelData, model: Any) -> None:
     fresh = clone(model)
     with pytest.raises(ValueError, match=r"Y must be a matrix \(rows, labels\), got None"):
         fresh.fit(data.X)

@@ -68,7 +68,7 @@ def test_measures_are_those_of_the_history(data):
     assert own.values("loss") == network.history_["loss"]
 
 
-def test_networks_of_an_ensemble_are_told_apart(data):
+def test_networks_of_an_ensemble_have_their_own_names(data):
     record = Record()
     MODELS["two networks"]().fit(data[0], eval_set=data[1], callbacks=[record])
     assert [step for step, _ in record.steps] == [1, 2, 1, 2]

@@ -106,7 +106,7 @@ def test_decaying_sums_match_the_recurrence():
     assert decaying_sums(x[:, :0], decay[:, :0]).shape == (3, 0)
 
 
-def test_what_cannot_vary_does_not():
+def test_certain_results_do_not_vary():
     """With equal gains, or an order that is certain, all samples agree with the exact value and gradient."""
     scores = torch.tensor([0.0, 1.0, -1.0, 0.5], dtype=torch.float64, requires_grad=True)
     for labels, scale in ((torch.ones(4), 1.0), (torch.tensor([3, 0, 1, 2]), 1e4)):
