@@ -131,7 +131,7 @@ def test_derivatives_match_differences(ties: str, seed: int, scaled: bool, sprea
         left.astype(np.int32), right.astype(np.int32), rng.random((rows, 3)), items,
         rng.standard_normal((rows, features)), rng.random(rows) if scaled else np.zeros(0),
     )  # fmt: skip
-    likelihood = PairLikelihood.of(data, KINDS[ties])
+    likelihood = PairLikelihood.from_rows(data, KINDS[ties])
     x = spread * rng.standard_normal(items + likelihood.ties + features)
     if ties == "rao-kupper":
         x[items] = 0.1 + abs(x[items])

@@ -53,7 +53,7 @@ def test_derivatives_of_scaled_ballots_match_differences(ties: str, seed: int) -
     if ties == "unknown":
         likelihood = BallotLikelihood(make_rankings(ballots, scales=scales))
     else:
-        likelihood = DeadHeatLikelihood.of(make_rankings(ballots, keep_ties=True, scales=scales), 6)
+        likelihood = DeadHeatLikelihood.from_rankings(make_rankings(ballots, keep_ties=True, scales=scales), 6)
     x = rng.standard_normal(likelihood.items + likelihood.ties)
     found = likelihood.evaluate(x, INFORMATION)
     steps = 1e-5 * np.eye(len(x))

@@ -62,7 +62,7 @@ class DeadHeatLikelihood(WorthLikelihood):
     free: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, rankings: Rankings, most: int) -> DeadHeatLikelihood:
+    def from_rankings(cls, rankings: Rankings, most: int) -> DeadHeatLikelihood:
         return cls(rankings, tie_counts(rankings, most)[1:] > 0.0)
 
     @property
@@ -248,7 +248,7 @@ class DeadHeatEvidence(RankingEvidence):
     keep_ties: ClassVar[bool] = True
 
     @cached_property
-    def most(self) -> int:
+    def largest_dead_heat(self) -> int:
         """The size of the largest dead heat that the model knows, at least 2."""
         largest = int(np.diff(self.rankings.starts).max(initial=1))
         if self.max_tie is not None and largest > self.max_tie:
@@ -259,10 +259,10 @@ class DeadHeatEvidence(RankingEvidence):
         return max(largest, self.max_tie or 2)
 
     def restrict(self, kept: npt.NDArray[np.bool_]) -> DeadHeatEvidence:
-        return replace(super().restrict(kept), max_tie=self.most)
+        return replace(super().restrict(kept), max_tie=self.largest_dead_heat)
 
     def by_voter(self, factors: Floats) -> DeadHeatEvidence:
-        return replace(super().by_voter(factors), max_tie=self.most)
+        return replace(super().by_voter(factors), max_tie=self.largest_dead_heat)
 
     def steps(self) -> Steps:
         """Steps down between neighbours, and both ways where they are in a dead heat."""
@@ -278,11 +278,11 @@ class DeadHeatEvidence(RankingEvidence):
 
     @cached_property
     def likelihood(self) -> DeadHeatLikelihood:
-        return DeadHeatLikelihood.of(self.rankings, self.most)
+        return DeadHeatLikelihood.from_rankings(self.rankings, self.largest_dead_heat)
 
     @property
     def tie_names(self) -> list[str]:
-        return [f"delta_{k}" for k in range(2, self.most + 1)]
+        return [f"delta_{k}" for k in range(2, self.largest_dead_heat + 1)]
 
     def gradients(self, parameters: Floats) -> csr_array:
         every = make_rankings(self.source, keep_ties=True, merge=False, scales=self.scales)

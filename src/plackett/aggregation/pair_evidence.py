@@ -81,10 +81,10 @@ class PairEvidence(Evidence):
 
     @property
     def ranked(self) -> npt.NDArray[np.bool_]:
-        return self.rows.met()
+        return self.rows.occurring_items()
 
     def steps(self) -> Steps:
-        return Steps(_graph(self.rows, with_ties=True), self.rows.met())
+        return Steps(_graph(self.rows, with_ties=True), self.rows.occurring_items())
 
     def restrict(self, kept: npt.NDArray[np.bool_]) -> PairEvidence:
         return replace(
@@ -114,7 +114,7 @@ class PairEvidence(Evidence):
         self, X: Floats | None = None, ridge: float = 0.0, prior: float = 0.0, feature_ridge: float = 0.0
     ) -> WorthProblem:
         rows = self.rows.with_ghost(prior) if prior else self.rows
-        return WorthProblem(PairLikelihood.of(rows, self.kind), X, ridge, feature_ridge)
+        return WorthProblem(PairLikelihood.from_rows(rows, self.kind), X, ridge, feature_ridge)
 
     @property
     def tie_names(self) -> list[str]:

@@ -49,7 +49,7 @@ class PairLikelihood(WorthLikelihood):
     has_ties: bool
 
     @classmethod
-    def of(cls, rows: PairRows, kind: int) -> PairLikelihood:
+    def from_rows(cls, rows: PairRows, kind: int) -> PairLikelihood:
         return cls(rows, kind, kind != HALF and rows.ties > 0.0)
 
     @property

@@ -51,7 +51,7 @@ class PairRows:
     def ties(self) -> float:
         return float(self.counts[:, TIES].sum())
 
-    def met(self) -> npt.NDArray[np.bool_]:
+    def occurring_items(self) -> npt.NDArray[np.bool_]:
         """Which items occur."""
         found = np.zeros(self.items, bool)
         found[self.left] = found[self.right] = True

@@ -293,7 +293,7 @@ def check_target(target: Source) -> None:
         raise IsADirectoryError(f"expected a file to write to, got the folder {path}")
     if kind is not None and stat.S_ISSOCK(kind):
         raise OSError(f"expected a file to write to, got the socket {path}")
-    if kind is not None and not _may(path, os.W_OK):
+    if kind is not None and not _is_permitted(path, os.W_OK):
         raise PermissionError(f"no permission to write to {path}")
     if kind is None or stat.S_ISREG(kind):
         folder = resolve_links(path).parent
@@ -324,10 +324,10 @@ def is_mounted(path: Path) -> bool:
 
 def can_create_files(folder: Path) -> bool:
     """Whether files can be created and removed in a folder."""
-    return _may(folder, os.W_OK | os.X_OK)
+    return _is_permitted(folder, os.W_OK | os.X_OK)
 
 
-def _may(path: Path, mode: int) -> bool:
+def _is_permitted(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
