@@ -9,6 +9,7 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -42,8 +43,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Highlight doctests and keep links on the site."""
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Highlight doctests and keep links on the site. Pages without sections need no table of contents."""
+    if not any(line.startswith("## ") for line in markdown.split("\n")) and not page.url.startswith("api/"):
+        page.meta.setdefault("hide", ["toc"])
     return fence_doctests(own_links(markdown))
 
 
@@ -51,8 +54,10 @@ _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1
 
 
 def _mathml(match: re.Match[str]) -> str:
-    display = "block" if match[2] == "[" else "inline"
-    return convert(html.unescape(match[3]).strip(), display=display)
+    formula = html.unescape(match[3]).strip()
+    if match[2] == "[":
+        return f'<div class="formula">{convert(formula, display="block")}</div>'
+    return convert(formula, display="inline")
 
 
 def on_page_content(html: str, **_: Any) -> str:

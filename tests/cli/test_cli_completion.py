@@ -14,9 +14,14 @@ def test_help_offers_completion(plackett: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "expected"), [("plackett agg", "aggregate"), ("plackett train --obj", "--objective")]
+    ("typed", "expected"),
+    [
+        ("plackett agg", "aggregate"),
+        ("plackett train --obj", "--objective"),
+        ("plackett reproduce plrank-f", "plrank-figure-1"),
+    ],
 )
-def test_shells_complete_commands_and_options(typed: str, expected: str) -> None:
+def test_shells_complete_commands_options_and_names(typed: str, expected: str) -> None:
     asked = {
         "_PLACKETT_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1),
     }  # fmt: skip

@@ -15,9 +15,18 @@ _ALL = "all"
 _SHOWN = {"yes": "[green]holds[/]", "no": "[red]does not hold[/]", "not judged": "not judged"}
 
 
+def _complete_name(incomplete: str) -> list[str]:
+    from plackett.experiments import EXPERIMENTS
+
+    return [name for name in (*EXPERIMENTS, _ALL) if name.startswith(incomplete)]
+
+
 @app.command()
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(help="Names of experiments, or all; see --list.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names of experiments, or all; see --list.", autocompletion=_complete_name),
+    ] = None,
     scale: Annotated[str, typer.Option(help="quick (minutes) or full (hours).")] = "quick",
     data: Annotated[
         Path | None,
