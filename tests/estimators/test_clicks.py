@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from plackett import BoostedRanker, LinearRanker, NeuralRanker
-from plackett.boosted import lightgbm_objective, xgboost_objective
+from plackett.boosted import lightgbm_objective, position_steps, xgboost_objective
 from plackett.boosted.objectives import make_objective
 from plackett.boosted.position_steps import PositionedObjective
 from plackett.data import PositionBias, make_clicks, make_tiered_lists
@@ -138,6 +138,29 @@ def test_two_positions_converge_in_half_steps():
         for _ in range(60):
             placed.learn(np.zeros(600), *placed.derivatives(np.zeros(600)))
         assert np.allclose(placed.bias - placed.bias[0], np.log(np.array(shares) / 120), atol=1e-4)
+
+
+def test_biases_go_with_scores_of_full_size(monkeypatch):
+    """The old ranker shows the better items first: scores that are too small must not make the biases too steep."""
+    rng = np.random.default_rng(0)
+    offsets = np.arange(0, 8001, 4)
+    true = -np.sort(-rng.standard_normal((2000, 4)), axis=1) + 0.5 * rng.standard_normal((2000, 4))
+    bias = np.log([1.0, 0.6, 0.4, 0.3])
+    clicked = np.zeros((2000, 4))
+    clicked[np.arange(2000), np.argmax(true + bias + rng.gumbel(size=(2000, 4)), axis=1)] = 1.0
+
+    def learned(scores):
+        objective = make_objective("partition", clicked.ravel(), offsets)
+        placed = PositionedObjective(objective, make_positions(np.tile(np.arange(4), 2000), 8000), offsets, penalty=0.0)
+        for _ in range(40):
+            placed.learn(scores, *placed.derivatives(scores))
+        return placed.bias - placed.bias[0]
+
+    full, half = learned(true.ravel()), learned(0.5 * true.ravel())
+    assert np.allclose(full, bias, atol=0.15)  # about twice the standard error
+    assert np.allclose(half, full, atol=0.12)  # two steps come close to the factor 2
+    monkeypatch.setattr(position_steps, "_FACTOR_STEPS", 0)
+    assert learned(0.5 * true.ravel())[-1] < full[-1] - 0.6
 
 
 @pytest.mark.parametrize("objective", ["listnet", "plrank", "mart"])

@@ -2,8 +2,12 @@
 
 A position is treated like a leaf of a tree that every round has: all rows at a position move together, by the Newton
 step along that direction. Slope and curvature of the step are sums over the rows of what the tree is grown from, so
-that biases cost no evaluation of their own. The learning rate does not slow them down: while the biases are wrong,
-trees learn the positions that the old ranker chose.
+that biases cost little of their own. The learning rate does not slow them down: while the biases are wrong, trees learn
+the positions that the old ranker chose.
+
+But the learning rate does slow the trees down, and what they have not explained yet would be taken for bias where the
+old ranker was right. So biases are those that go with scores of their full size: scores times the factor >= 1 that fits
+best, which is used for nothing else.
 """
 
 from __future__ import annotations
@@ -19,6 +23,9 @@ from plackett.objective import Floats, Leaves, Objective
 _SHARE = 0.5
 # A position that takes nearly all clicks has hardly any curvature left, and its step no bound.
 _LONGEST_STEP = 1.0
+# Steps for the factor of the scores, each of which at most doubles it: a Newton step, whose curvature is too large, and
+# secants.
+_FACTOR_STEPS = 2
 
 
 class PositionedObjective(Objective):
@@ -35,8 +42,8 @@ class PositionedObjective(Objective):
         self.bias = np.zeros(len(positions)) if start is None else start - start.mean()
         self.is_convex = objective.is_convex
         self.has_newton_leaves = objective.has_newton_leaves  # type: ignore[misc]  # that of the class is a default
-        list_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-        cells = np.unique(list_of * max(len(positions), 1) + self._codes)
+        self._list_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        cells = np.unique(self._list_of * max(len(positions), 1) + self._codes)
         self._repeats = len(cells) < len(self._codes)  # a position occurs twice in a list
         self._leaf = self._codes.astype(np.int32)
 
@@ -71,8 +78,29 @@ class PositionedObjective(Objective):
         return slope + self._penalty * self.bias, second + self._penalty
 
     def learn(self, scores: Floats, gradient: Floats, curvature: Floats) -> None:
-        """Move every bias by half of its Newton step, at most `_LONGEST_STEP`."""
-        slope, second = self.bias_derivatives(scores, gradient, curvature)
+        """Move every bias by half of its Newton step, at most `_LONGEST_STEP`, with scores of their full size."""
+        full, gradient, curvature = self._full_size(scores, gradient, curvature)
+        slope, second = self.bias_derivatives(full, gradient, curvature)
         step = np.where(second > 0.0, slope / np.where(second > 0.0, second, 1.0), 0.0)
         bias = self.bias - np.clip(_SHARE * step, -_LONGEST_STEP, _LONGEST_STEP)
         self.bias = bias - bias.mean()
+
+    def _full_size(self, scores: Floats, gradient: Floats, curvature: Floats) -> tuple[Floats, Floats, Floats]:
+        """The scores around the means of their lists times the factor that fits best, with the derivatives there."""
+        if not self.is_convex:
+            return scores, gradient, curvature
+        sums = np.bincount(self._list_of, scores)
+        centred = scores - (sums / np.maximum(np.bincount(self._list_of), 1))[self._list_of]
+        full, factor = scores, 1.0
+        slope, second = float(gradient @ centred), float(curvature @ centred**2)
+        for _ in range(_FACTOR_STEPS):
+            if not second > 0.0:  # equal scores
+                break
+            moved = min(max(factor - slope / second, 1.0), 2.0 * factor)
+            if moved == factor:
+                break
+            full = scores + (moved - 1.0) * centred
+            gradient, curvature = self.derivatives(full)
+            before, slope = slope, float(gradient @ centred)
+            second, factor = (slope - before) / (moved - factor), moved
+        return full, gradient, curvature
