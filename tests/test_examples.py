@@ -8,7 +8,9 @@ from run_examples import GALLERY, run_example
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 _ONE_OPTIMUM = {"ballots", "clicks", "race"}  # trees and networks grow differently on other processors and versions
+_P_VALUES = {"search"}  # which small changes of trees move a lot
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?")
+_DECIMAL = re.compile(r"[-+]?\d+\.\d+")
 
 
 def numbers(text: str) -> list[float]:
@@ -29,3 +31,6 @@ def test_example_prints_what_the_gallery_shows(path: Path, tmp_path: Path) -> No
     if path.stem in _ONE_OPTIMUM:
         # Solvers stop at slightly different points on other processors; a p-value may have any exponent.
         assert numbers(printed) == pytest.approx(numbers(stored.read_text()), rel=1e-3, abs=1e-3)
+    elif path.stem not in _P_VALUES:  # larger differences mean that the gallery is out of date
+        decimals = [[float(one) for one in _DECIMAL.findall(text)] for text in (printed, stored.read_text())]
+        assert decimals[0] == pytest.approx(decimals[1], rel=0.02, abs=0.05)
