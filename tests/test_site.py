@@ -92,6 +92,11 @@ def test_the_link_check_finds_broken_links():
     ]
 
 
+def test_pages_have_no_marks_of_a_conflict():
+    for path, text in site_pages().items():
+        assert not re.search(r"^(<{7}|>{7}|\|{7}) ", text, re.MULTILINE), path
+
+
 @pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_links_of_files_at_the_top_lead_somewhere(name):
     for link in links((ROOT / name).read_text()):
