@@ -1,4 +1,4 @@
-"""Careers of Formula 1 drivers over time: one leaderboard per season, in which near races count more.
+"""Careers of Formula 1 drivers over time: one leaderboard per season, in which races of nearby seasons count more.
 
     python benchmarks/formula_1.py
 

@@ -1,4 +1,4 @@
-"""A policy that shares exposure: what rankings earn, less a penalty on unequal exposure of two groups of sellers.
+"""A policy that shares exposure: what rankings earn, minus a penalty on unequal exposure of two groups of sellers.
 
 python examples/fair_exposure.py
 """
