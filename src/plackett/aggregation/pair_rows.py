@@ -191,14 +191,3 @@ def _plain(
         left.astype(np.int32), right.astype(np.int32), counts.astype(np.float64), items, np.zeros((len(left), 0)),
         np.zeros(0), starts,
     )  # fmt: skip
-
-
-def add_rows(one: PairRows, other: PairRows) -> PairRows:
-    """The counts of two sets of merged rows over the same items."""
-    rows = np.concatenate([one.left.astype(np.int64) * one.items + one.right,
-                           other.left.astype(np.int64) * other.items + other.right])  # fmt: skip
-    counts = np.concatenate([one.counts, other.counts])
-    found, place = np.unique(rows, return_inverse=True)
-    total = np.zeros((len(found), _OUTCOMES))
-    np.add.at(total, place.reshape(-1), counts)
-    return _plain(*np.divmod(found, one.items), total, one.items)

@@ -101,18 +101,3 @@ def _letter_names(count: int) -> list[str]:
     """a to z, then a1 to z1, a2, ..."""
     alphabet = string.ascii_lowercase
     return [alphabet[k % 26] + (str(k // 26) if k >= 26 else "") for k in range(count)]
-
-
-def same_group(one: str, other: str) -> bool:
-    """Whether two texts of `letters` share one."""
-    return bool(set(_split(one)) & set(_split(other)))
-
-
-def _split(text: str) -> list[str]:
-    found: list[str] = []
-    for character in text:
-        if character.isdigit():
-            found[-1] += character
-        else:
-            found.append(character)
-    return found

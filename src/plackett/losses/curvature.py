@@ -40,7 +40,6 @@ from plackett.losses.loss_lists import LossLists
 from plackett.threads import at_most, run_over_ranges
 
 Floats = npt.NDArray[np.float64]
-Curvature = Callable[..., Floats]
 
 _TOL = 1e-8
 
