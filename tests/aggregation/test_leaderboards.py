@@ -299,6 +299,41 @@ def test_holm_matches_its_definition() -> None:
     np.testing.assert_allclose(corrected(p, "none"), p)
 
 
+def test_pairwise_tests_list_every_pair_once_best_items_first() -> None:
+    model = RankAggregator(ties="half").fit(simulated(2))
+    order = np.argsort(-model.scores_)
+    rows = list(model.pairwise_tests())
+    assert [row[:2] for row in rows] == list(itertools.combinations([model.items_[k] for k in order], 2))
+    for first, second, difference, error, _ in rows:
+        found = model.difference(first, second)
+        assert (difference, error) == (pytest.approx(found.difference), pytest.approx(found.standard_error))
+
+
+@pytest.mark.parametrize("features", [0, 1])
+def test_clusters_of_dropped_items_are_left_out(features: int) -> None:
+    """An item that always loses is dropped; errors are those of the comparisons without it."""
+    data = simulated(4, rows=200, features=features)
+    data = replace(data, cluster=Factor(np.arange(200, dtype=np.int32) % 20, list(range(20))))
+    x = None if data.features is None else np.concatenate([data.features, np.zeros((20, features))])
+    more = Comparisons(
+        np.concatenate([data.left, np.arange(20) % 5]), np.concatenate([data.right, np.full(20, 5)]),
+        np.concatenate([data.outcome, np.ones(20, np.int8)]), [*data.names, "last"], features=x,
+        feature_names=data.feature_names, cluster=Factor(np.arange(220, dtype=np.int32) % 20, list(range(20))),
+    )  # fmt: skip
+    wanted = RankAggregator(ties="half").fit(data)
+    with pytest.warns(UserWarning, match="of worth 0, because they beat none of the others: last"):
+        found = RankAggregator(ties="half").fit(more)
+    assert found.outside_ == {"below": ["last"]}
+    np.testing.assert_allclose(found.standard_errors_, wanted.standard_errors_, rtol=1e-6)
+
+
+def test_counts_of_many_items_match_those_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = simulated(5)
+    wanted = RankAggregator(ties="davidson").fit(data).scores_
+    monkeypatch.setattr("plackett.aggregation.pair_rows._LARGEST_TABLE", 0)
+    np.testing.assert_array_equal(RankAggregator(ties="davidson").fit(data).scores_, wanted)
+
+
 @given(st.integers(0, 10_000), st.integers(2, 9), st.floats(0.0, 1.0))
 def test_items_share_a_letter_exactly_if_they_cannot_be_distinguished(seed: int, n: int, share: float) -> None:
     rng = np.random.default_rng(seed)

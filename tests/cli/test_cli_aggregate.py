@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from browser import Browser
 from data_folder import real_data
@@ -311,6 +312,25 @@ def test_votes_become_a_board(plackett: Any, tmp_path: Path) -> None:
         code, _, error = plackett("aggregate", path, "--ties", "half", option, value)
         assert code == 2
         assert "expected" in error
+
+
+def test_board_shows_voters_and_covariates(plackett: Any, tmp_path: Path) -> None:
+    path, board = tmp_path / "games.csv", tmp_path / "board.html"
+    rng = np.random.default_rng(0)
+    rows = ["home,away,home_goals,away_goals,judge,derby"]
+    for game in range(120):
+        home, away = rng.choice(4, 2, replace=False)
+        goals = rng.poisson(1.0 + 0.4 * np.array([home, away]))
+        rows.append(f"team {home},team {away},{goals[0]},{goals[1]},judge {game % 5},{rng.random():.3f}")
+    path.write_text("\n".join(rows) + "\n")
+    code, _, error = plackett(
+        "aggregate", path, "--left", "home", "--right", "away", "--winner", "home_goals,away_goals", "--ties", "half",
+        "--cluster", "judge", "--voters", "reliability", "--features", "derby", "--prior", 0.5, "--report", board,
+    )  # fmt: skip
+    assert code == 0, error
+    text = board.read_text()
+    for part in ("Voters", "judge 3", "reliability", "Ties and covariates", "derby"):
+        assert part in text
 
 
 def test_board_can_be_sorted_searched_and_switched(plackett: Any, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 from data_folder import real_data
 
-from plackett.data import Comparisons, load_comparisons
+from plackett.data import Comparisons, Factor, load_comparisons
 from plackett.data.comparisons import concatenate_comparisons
 from plackett.data.preflib import tiers_of
 from plackett.errors import DataError
@@ -179,6 +179,51 @@ def test_ballots_and_parts_of_comparisons() -> None:
         found.select([4])
     with pytest.raises(ValueError, match="the sides of row 0 must differ"):
         Comparisons(np.array([0]), np.array([0]), np.array([1]), ["x", "y"])
+
+
+PAIR = {"left": np.array([0, 1]), "right": np.array([1, 2]), "outcome": np.array([1, 0]), "names": ["x", "y", "z"]}
+INCONSISTENT: dict[str, tuple[dict[str, Any], str]] = {
+    "side": ({"left": np.array([0, 3])}, "left must be from 0 to 2, got 0 to 3"),
+    "length": ({"outcome": np.array([1])}, "outcome must hold one value for each of the 2 rows, got 1"),
+    "outcome": (
+        {"outcome": np.array([1, 2])},
+        r"outcome must be 1 \(left\), 0 \(tie\) or -1 \(right\), got 2 in row 1",
+    ),
+    "weight": ({"weight": np.array([1.0, -1.0])}, "weight must be at least 0, got -1.0 in row 1"),
+    "weights": ({"weight": np.zeros(2)}, "weight must be above 0 for some row, got 0 for all"),
+    "features": (
+        {"features": np.zeros((2, 2)), "feature_names": ["a"]},
+        r"must have the columns a, got shape \(2, 2\)",
+    ),
+    "time": ({"time": np.array([0.0, np.nan])}, "time must be finite"),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), INCONSISTENT.values(), ids=[*INCONSISTENT])
+def test_inconsistent_comparisons_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Comparisons(**PAIR | changes)
+
+
+def test_joined_comparisons_match_names_and_clusters() -> None:
+    one = load_comparisons(VOTES, cluster="voter")
+    other = Comparisons(**PAIR | {"names": ["w", 5, "x"], "cluster": Factor(np.array([0, 1], np.int32), ["v", "u"])})
+    both = concatenate_comparisons(one, other)
+    assert rows(both) == [*rows(one), *rows(other)]
+    assert both.cluster is not None
+    assert [both.cluster.names[code] for code in both.cluster.codes] == ["v", "w", "v", "v", "v", "u"]
+    assert both.names == ["x", "y", "z", "w", 5]  # these cannot be sorted
+    assert repr(both).endswith("3 clusters)")
+    with pytest.raises(ValueError, match="both comparisons must have cluster, or neither"):
+        concatenate_comparisons(one, Comparisons(**PAIR))
+    feature = {"features": np.zeros((2, 1))}
+    with pytest.raises(ValueError, match="feature_names must be a, got b"):
+        concatenate_comparisons(*(Comparisons(**PAIR | feature | {"feature_names": [name]}) for name in "ab"))
+    with pytest.raises(ValueError, match=r"rows must mark each of the 4 rows, got shape \(3,\)"):
+        one.select(np.ones(3, bool))
+    for missing, use in (("categories", Comparisons.categories), ("outcomes", Comparisons.to_ballots)):
+        with pytest.raises(ValueError, match=missing):
+            use(Comparisons(**PAIR | {"outcome": None}))
 
 
 def test_llmfao_is_read() -> None:

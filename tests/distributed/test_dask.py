@@ -181,7 +181,7 @@ def test_partitions_of_unknown_size_must_agree() -> None:
     with pytest.raises(ValueError, match="y must have the 2 partitions of X, got 3"):
         ranker().fit(frame, four, group=[6])
     uneven = da.from_array(np.arange(6), chunks=((2, 4),))
-    with pytest.raises(ValueError, match=r"y must be partitioned like the other columns, got [24] rows beside 3"):
+    with pytest.raises(ValueError, match=r"y must be partitioned like the other columns, got [24] rows, not 3"):
         ranker().fit(frame, uneven, group=[6])
 
 

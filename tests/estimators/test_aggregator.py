@@ -716,6 +716,14 @@ def test_saved_models_can_be_loaded(small: RankAggregator, tmp_path: Path) -> No
         RankAggregator().fit([[date(2024, 1, 1), "b"], ["b", date(2024, 1, 1)]]).save(tmp_path / "dates")
 
 
+def test_parameters_are_those_of_scikit_learn() -> None:
+    model = RankAggregator(prior=0.5).set_params(ridge=2.0, ties="davidson")
+    assert repr(model) == "RankAggregator(prior=0.5, ridge=2.0, ties='davidson')"
+    assert model.get_params()["ridge"] == 2.0
+    with pytest.raises(ValueError, match=r"parameters of RankAggregator must be among .*, got 'rigde'"):
+        model.set_params(rigde=1.0)
+
+
 def test_clones_and_pickles_are_equal(small: RankAggregator) -> None:
     assert clone(small).get_params() == small.get_params()
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(small)).covariance_, small.covariance_)  # noqa: S301

@@ -247,3 +247,29 @@ def test_full_rankings_broken_at_separators_are_consistent():
     assert np.abs(found.scores_ - worths).max() < 0.1
     exact = plackett.RankAggregator().fit(ballots_from_graphs(graphs))
     assert np.abs(found.scores_ - exact.scores_).max() < 0.1
+
+
+BAD_TABLES = {
+    "list": ({"list": [1, None], "a": ["x", "y"], "b": ["y", "z"]}, {}, "column 'list' must not be missing, got None"),
+    "weight": (
+        {"list": [1, 1], "a": ["x", "y"], "b": ["y", "z"], "n": [1.0, 2.0]},
+        {"weight": "n"},
+        "column 'n' must be the same in all rows of a list, got a different one in row 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("table", "options", "message"), BAD_TABLES.values(), ids=[*BAD_TABLES])
+def test_bad_tables_of_graphs_are_refused(table, options, message):
+    with pytest.raises(ValueError, match=message):
+        PreferenceGraphs.from_frame(table, by="list", better="a", worse="b", **options)
+
+
+def test_bad_edges_and_names_of_graphs_are_refused():
+    with pytest.raises(ValueError, match=r"edges must have the shape \(edges, 2\), got \(1, 3\)"):
+        PreferenceGraphs(np.zeros((1, 3), int), [0, 1], [0, 2], [1.0], ["a", "b"])
+    with pytest.raises(ValueError, match="names must differ from each other, got one twice"):
+        PreferenceGraphs.from_edges([[("a", "b")]], names=["a", "b", "a"])
+    graphs = PreferenceGraphs.from_edges([[("a", "b")], [("b", "a")]])
+    with pytest.raises(ValueError, match="lists must differ from each other, got one twice"):
+        graphs.select([1, 1])
