@@ -1,10 +1,16 @@
 """Prediction quality of ExtremeClassifier on Delicious-1K and Eurlex-4K, compared with napkinXC.
 
-    python benchmarks/extreme_quality.py [fast] [default] [best] [peers] [definitions] [--seeds 5] [--only eurlex-4k]
+    python benchmarks/extreme_quality.py [fast] [default] [peers] [times] [ablation] [definitions] [--seeds 5]
+                                          [--only eurlex-4k]
 
-fast, default, best   ExtremeClassifier with that effort, one cell per seed; from the same fitted model also the
-                      networks without the linear path, the path without the networks, and one network with it
-peers                 napkinXC's binary relevance and label tree, in the same run
+fast          ExtremeClassifier(effort="fast", random_state=seed) for each seed
+default       the same for effort="default" and seeds 0, 2, 4, ..., and for effort="best" and seeds 0, 5, ...: member m
+              of a model with random_state s is the network of seed s + m, so each network is trained once, and no two
+              seeds of an effort share one. From the same networks also: without the path beside them, and one with it
+peers         napkinXC's binary relevance and label tree
+ablation      on rows held out of training: parts of the recipe added alone to a plain network, and taken away alone
+              from the whole; regularisers added to the whole
+times         seconds of one fit at efforts fast and default, to be compared with peers of the same run
 definitions           the definitions of PSP@k and nDCG@k that Ma et al. (2021) may have used
 
 The protocol of Ma et al. itself is an experiment: `plackett reproduce pl-partition-table-1`.
@@ -19,6 +25,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,16 +38,17 @@ from scipy.sparse import csr_matrix
 
 from plackett import ExtremeClassifier, metrics
 from plackett.data import MultilabelData
+from plackett.estimators.recipes import EFFORTS
 from plackett.experiments import DataFolder
 from plackett.experiments.multilabel_data import PLACES, judge, load, short_name
 from plackett.experiments.pl_partition.multilabel_table import EXPERIMENT, PUBLISHED, make_model
 from plackett.neural.extreme_data import rows_on_device
+from plackett.neural.regularizers import STRENGTHS
 from plackett.report.versions import today
 
 console = Console()
 RESULTS = Path(__file__).parent / "results" / "extreme_quality.json"
 DATA_SETS = ("delicious-1k", "eurlex-4k")
-EFFORTS = ("fast", "default", "best")
 
 
 def measure(top: np.ndarray, train: MultilabelData, test: MultilabelData) -> dict[str, list[float]]:
@@ -65,33 +73,127 @@ class Cells:
             console.print(f"{key} ...", end=" ", soft_wrap=True)
             start = time.perf_counter()
             result = work()
-            self.done[key] = {"date": today(), "seconds": round(time.perf_counter() - start, 1), **result}
-            console.print(f"{self.done[key]['seconds']} s, {result['P']}", soft_wrap=True)
+            self.done[key] = {"date": today(), **result}
+            console.print(f"{time.perf_counter() - start:.1f} s, {result.get('P', '')}", soft_wrap=True)
             save(dict(sorted(self.done.items())), RESULTS.stem, console)
         return self.done[key]
 
 
-def run_effort(cells: Cells, effort: str, seed: int, name: str, train: MultilabelData, test: MultilabelData) -> None:
-    """Evaluate an effort, and its parts, which cost no further training."""
+PARTS: dict[str, dict[str, Any]] = {  # and the options that take each away
+    "path": {"skip": None},
+    "square roots": {"scaling": "norm"},
+    "exact likelihood": {"objective": "lower_bound"},
+    "dropout": {"input_dropout": 0.0, "hidden_dropout": 0.0},
+    "weight decay": {"weight_decay": 0.0},
+    "falling rate": {"schedule": "constant"},
+    "second network": {"ensemble": 1},
+    "bfloat16": {"precision": "float32"},
+}
+ABLATION: dict[str, Any] = {"rows": 3000, "held out": 2500, "hidden_sizes": (128,), "epochs": 10}
 
-    def of(model: ExtremeClassifier, networks: list[Any], path: Any) -> dict[str, list[float]]:
-        model.networks_, model.linear_path_ = networks, path
-        return measure(model.predict_top(test.X, max(PLACES))[0], train, test)
 
-    def work() -> dict[str, Any]:
-        start = time.perf_counter()
-        model = ExtremeClassifier(effort=effort, random_state=seed, progress=False).fit(train)
-        seconds = time.perf_counter() - start
-        networks, path = model.networks_, model.linear_path_
-        parts = {"one network": of(model, networks[:1], path)} if len(networks) > 1 else {}
-        if path is not None:
-            parts["without the path"] = of(model, networks, None)
+@dataclass
+class Parts:
+    """Scores of the test rows: of each network by its seed, and of the path beside the networks."""
+
+    train: MultilabelData
+    test: MultilabelData
+    path: np.ndarray
+    networks: list[np.ndarray] = field(default_factory=list)
+
+    def measure(self, members: range, *, path: bool = True) -> dict[str, list[float]]:
+        scores = np.mean([self.networks[member] for member in members], 0) if members else np.zeros_like(self.path)
+        top = np.argsort(-(scores + self.path if path else scores), axis=1, kind="stable")[:, : max(PLACES)]
+        return measure(top, self.train, self.test)
+
+    def model(self, members: range) -> dict[str, Any]:
+        parts = {"without the path": self.measure(members, path=False), "path alone": self.measure(range(0))}
+        if len(members) > 1:
+            parts["one network"] = self.measure(members[:1])
+        return {"parts": parts, **self.measure(members)}
+
+
+def fit_one(train: MultilabelData, effort: str, seed: int, **options: Any) -> ExtremeClassifier:
+    return ExtremeClassifier(effort=effort, ensemble=1, random_state=seed, progress=False, **options).fit(train)
+
+
+def run_efforts(cells: Cells, kind: str, seeds: int, name: str, train: MultilabelData, test: MultilabelData) -> None:
+    """Evaluate models of all seeds; kind "default" includes effort "best"."""
+    sizes = {effort: EFFORTS[effort].ensemble for effort in (("fast",) if kind == "fast" else ("default", "best"))}
+    count = seeds * min(sizes.values())
+    wanted = {
+        f"{effort}/{name}/{first}": range(first, first + size)
+        for effort, size in sizes.items()
+        for first in range(0, count - size + 1, size)
+    }
+    if all(key in cells.done for key in wanted):
+        return
+    parts = None
+    for seed in range(count):
+        model = fit_one(train, kind, seed, skip="auto" if parts is None else None)
+        if parts is None:
             with torch.no_grad():
-                scores = path(rows_on_device(model._scaled(test.X), torch.device("cpu"))).numpy()
-            parts["path alone"] = measure(np.argsort(-scores, axis=1, kind="stable")[:, : max(PLACES)], train, test)
-        return {"fit": round(seconds, 1), "parts": parts, **of(model, networks, path)}
+                path = model.path_(rows_on_device(model._scaled(test.X), torch.device("cpu"))).numpy()
+            parts, model.path_ = Parts(train, test, path), None
+        parts.networks.append(model.predict(test.X))
+        for key, members in wanted.items():
+            if members.stop == seed + 1:
+                cells.run(key, partial(parts.model, members))
 
-    cells.run(f"{effort}/{name}/{seed}", work)
+
+def run_times(cells: Cells, name: str, train: MultilabelData, test: MultilabelData) -> None:
+    def work(effort: str) -> dict[str, Any]:
+        start = time.perf_counter()
+        model = ExtremeClassifier(effort=effort, random_state=0, progress=False).fit(train)
+        seconds = round(time.perf_counter() - start, 1)
+        return {"fit": seconds, **measure(model.predict_top(test.X, max(PLACES))[0], train, test)}
+
+    for effort in ("fast", "default"):
+        cells.run(f"times/{name}/{effort}", partial(work, effort))
+
+
+def ablated_recipes() -> dict[str, dict[str, Any]]:
+    """Options of the plain network, the whole recipe, and what is between them."""
+    whole = {"ensemble": 2, "precision": "bfloat16"}
+    plain = whole | {name: value for options in PARTS.values() for name, value in options.items()}
+    found = {"plain": plain}
+    for part, options in PARTS.items():
+        added = {name: value for name, value in plain.items() if name not in options}
+        found[f"plain + {part}"] = added | {name: whole[name] for name in options if name in whole}
+    found["whole"] = whole
+    found |= {f"whole - {part}": whole | options for part, options in PARTS.items()}
+    return found | {f"whole + {name}": whole | {"regularizer": name} for name in STRENGTHS}
+
+
+def run_ablation(cells: Cells, seeds: int, name: str, train: MultilabelData) -> None:
+    order = np.random.default_rng(0).permutation(len(train))
+    held, kept = np.split(order[: ABLATION["held out"] + ABLATION["rows"]], [ABLATION["held out"]])
+    fitted, other = train.select(np.sort(kept)), train.select(np.sort(held))
+    common = {key: ABLATION[key] for key in ("hidden_sizes", "epochs")}
+
+    def work(options: dict[str, Any]) -> dict[str, Any]:
+        found, path = [], None
+        for seed in range(seeds):
+            # The path is the same for all seeds.
+            own = options if path is None else options | {"skip": None}
+            model = ExtremeClassifier(**common, **own, random_state=100 * seed, progress=False).fit(fitted)
+            path = model.path_ = model.path_ if path is None else path
+            found.append(measure(model.predict_top(other.X, max(PLACES))[0], fitted, other))
+        return {metric: [cell[metric] for cell in found] for metric in ("P", "PSP")}
+
+    for recipe, options in ablated_recipes().items():
+        cells.run(f"ablation/{name}/{recipe}", partial(work, options))
+
+
+def show_ablation(name: str, done: dict[str, Any]) -> None:
+    rows = []
+    for recipe in ablated_recipes():
+        if cell := done.get(f"ablation/{name}/{recipe}"):
+            seeds = [{metric: cell[metric][seed] for metric in ("P", "PSP")} for seed in range(len(cell["P"]))]
+            rows.append([recipe, *mean_and_error(seeds, "P")[:3], *mean_and_error(seeds, "PSP")[:3]])
+    if rows:
+        columns = ["", *(f"{m}@{k}" for m in ("P", "PSP") for k in PLACES[:3])]
+        report(f"{short_name(name)}, {ABLATION}", columns, rows, console)
 
 
 def run_peers(cells: Cells, name: str, train: MultilabelData, test: MultilabelData) -> None:
@@ -173,19 +275,21 @@ def show(done: dict[str, Any]) -> None:
                 kinds = {f"{effort}, {len(cells)} seeds": cells}
                 kinds |= {f"  {part}": [cell["parts"][part] for cell in cells] for part in cells[0]["parts"]}
                 rows += [[text, *mean_and_error(own, "P"), *mean_and_error(own, "PSP")] for text, own in kinds.items()]
-                console.print(f"{effort}/{name}: fitted in {[cell['fit'] for cell in cells]} s")
+            if (key := f"times/{name}/{effort}") in done:
+                console.print(f"{effort} {name}: fitted in {done[key]['fit']} s")
         for peer in ("PLT", "BR"):
             if (key := f"peers/{name}/{peer}") in done:
                 rows.append([f"napkinXC {peer}", *(f"{x:.2f}" for m in ("P", "PSP") for x in done[key][m])])
                 console.print(f"{key}: fitted in {done[key]['fit']} s")
         report(f"{short_name(name)}, test", ["", *(f"{m}@{k}" for m in ("P", "PSP") for k in PLACES)], rows, console)
+        show_ablation(name, done)
         if f"definitions/{name}" in done:
             show_definitions(name, done)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("kinds", nargs="*", default=[*EFFORTS, "peers", "definitions"])
+    parser.add_argument("kinds", nargs="*", default=["fast", "default", "peers", "times", "ablation", "definitions"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", choices=DATA_SETS)
     arguments = parser.parse_args()
@@ -194,9 +298,13 @@ if __name__ == "__main__":
         both = load(data_set, DataFolder())
         if "peers" in arguments.kinds:
             run_peers(kept, data_set, *both)
-        for kind in EFFORTS:
-            for seed in range(arguments.seeds) if kind in arguments.kinds else ():
-                run_effort(kept, kind, seed, data_set, *both)
+        if "times" in arguments.kinds:
+            run_times(kept, data_set, *both)
+        for kind in ("fast", "default"):
+            if kind in arguments.kinds:
+                run_efforts(kept, kind, arguments.seeds, data_set, *both)
+        if "ablation" in arguments.kinds:
+            run_ablation(kept, arguments.seeds, data_set, both[0])
         if "definitions" in arguments.kinds:
             run_definitions(kept, data_set, *both)
     show(kept.done)

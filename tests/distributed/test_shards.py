@@ -358,7 +358,7 @@ ESTIMATORS = """
         return {"labels": labels.tolist(), "scores": scores.tolist(), "all": model.predict(test.X).tolist(),
                 "score": model.score(test), "history": [list(row.values()) for row in model.history_],
                 "best": model.best_epoch_, "held": len(model.networks_[0].output.weight),
-                "path": model.linear_path_ is not None and model.linear_path_.weight.shape[1]}
+                "path": model.path_ is not None and model.path_.weight.shape[1]}
 
     class Cut(Exception):
         pass

@@ -34,8 +34,10 @@ from plackett.metrics import (
     multilabel_precision,
     propensity_scored_precision,
 )
-from plackett.neural import ExtremeNetwork, RowScaling, SparseRows, extreme_data, extreme_task
-from plackett.neural.linear_path import fit_linear_path
+from plackett.neural import ExtremeNetwork, RowScaling, SparseRows, extreme_data, extreme_task, training_loop
+from plackett.neural.extreme_data import batches_of_rows
+from plackett.neural.kernel_path import KernelPath, fit_path
+from plackett.neural.linear_path import LinearPath
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -70,12 +72,13 @@ ONE_STEP: dict[str, Any] = {
 }  # fmt: skip
 
 
-def step_by_hand(X: Any, loss: Any, labels: int, sizes: Any = (6,)) -> list[Any]:
-    """The weights after one step of gradient descent on loss(scores)."""
+def step_by_hand(X: Any, loss: Any, labels: int, sizes: Any = (6,), penalty: Any = None) -> list[Any]:
+    """The weights after one step of gradient descent on loss(scores) + penalty(weights of labels)."""
     with torch.random.fork_rng([]):
         torch.manual_seed(3)
         network = ExtremeNetwork(X.shape[1], labels, list(sizes))
-    loss(network.scores(torch.from_numpy(X.astype(np.float32)))).backward()
+    value = loss(network.scores(torch.from_numpy(X.astype(np.float32))))
+    (value if penalty is None else value + penalty(network.output.weight)).backward()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter -= 0.5 * parameter.grad
@@ -277,6 +280,78 @@ def test_propensity_shifts_scores_by_its_logarithm(rng: np.random.Generator) -> 
     assert_close(ExtremeClassifier(**ONE_STEP, propensity=0.5).fit(X, csr_array(table.numpy())), wanted)
 
 
+def glas_by_hand(table: Any) -> Any:
+    """The penalty over all pairs of labels that some row has, one by one."""
+    used = [label for label in range(table.shape[1]) if table[:, label].any()]
+
+    def share(a: int, b: int) -> float:
+        both = float((table[:, a] * table[:, b]).sum())
+        return (both / float(table[:, a].sum()) + both / float(table[:, b].sum())) / 2
+
+    return lambda V: sum((V[a] @ V[b] - share(a, b)) ** 2 for a in used for b in used) / len(used) ** 2
+
+
+def mixed_by_hand(rows: int, alpha: float) -> tuple[float, Any, Any]:
+    """The share, the rows and their partners of the first batch of a training with seed 3."""
+    first = batches_of_rows(rows, rows, np.random.default_rng([3, 0]))[0]
+    with training_loop._randomness((3, 0, 0), torch.device("cpu")) as generator:
+        rng = np.random.default_rng(int(torch.randint(1 << 62, (1,), generator=generator)))
+    return rng.beta(alpha, alpha), first, first[rng.permutation(rows)]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ["glas", "smoothing", "mixup", "tail"])
+def test_step_with_a_regularizer_matches_its_formula(name: str, weighted: bool, rng: np.random.Generator) -> None:
+    X, grades = small(rng)
+    table = (~np.isnan(grades)).astype(float)
+    table[:, 6] = 0.0  # a label that no row has
+    has, rows = torch.from_numpy(table), len(X)
+    w = torch.from_numpy(rng.uniform(0.5, 2.0, rows)).float() if weighted else torch.ones(rows)
+
+    def mean(values: Any, weights: Any = w) -> Any:
+        return (weights * values).sum() / w.sum()
+
+    def plain(scores: Any, tiers: Any = has) -> Any:
+        return losses.partition_loss(scores, tiers, reduction="none")
+
+    penalty: Any = None
+    if name == "glas":
+        strength, loss, given = 3.0, lambda s: mean(plain(s)), X
+        penalty = lambda V: strength * glas_by_hand(table)(V)  # noqa: E731
+    elif name == "smoothing":
+        strength, given = 0.3, X
+        loss = lambda s: 0.7 * mean(plain(s)) + 0.3 * mean(-has.sum(1) * torch.log_softmax(s, 1).mean(1))  # noqa: E731
+    elif name == "mixup":
+        strength = 0.8
+        share, first, second = mixed_by_hand(rows, strength)
+        given = share * X[first] + (1 - share) * X[second]
+        loss = lambda s: sum(  # noqa: E731
+            a * mean(plain(s, has[i]), w[i]) for a, i in ((share, first), (1 - share, second))
+        )
+    else:
+        strength, given, log_counts = 0.4, X, np.log(table.sum(0) + 1)
+        tiers = table.copy()
+        for row in range(rows):
+            own = np.flatnonzero(table[row])
+            tiers[row, own] += log_counts[own] < log_counts[own].sum() / max(len(own), 1) - 1e-9
+        assert (tiers == 2).any()
+        loss = lambda s: 0.6 * mean(plain(s)) + 0.4 * mean(plain(s, torch.from_numpy(tiers)))  # noqa: E731
+    wanted = step_by_hand(given, loss, 7, penalty=penalty)
+    options = {**ONE_STEP, "regularizer": name, "regularizer_strength": strength, "skip": None}
+    weights = {"sample_weight": w.numpy()} if weighted else {}
+    for rows_given in (X, csr_array(X)):
+        assert_close(ExtremeClassifier(**options).fit(rows_given, csr_array(table), **weights), wanted)
+
+
+def test_regularizers_work_with_dropout_and_empty_rows(data: MultilabelData) -> None:
+    empty = csr_array(data.Y.shape)
+    for name in ("glas", "smoothing", "mixup", "tail"):
+        found = ExtremeClassifier(**SETTINGS, regularizer=name).fit(data)
+        plain = ExtremeClassifier(**SETTINGS).fit(data)
+        assert np.abs(found.predict(data.X) - plain.predict(data.X)).max() > 1e-6
+        assert np.isfinite(ExtremeClassifier(**SETTINGS, regularizer=name).fit(data.X, empty).predict(data.X)).all()
+
+
 def test_label_rankings_are_learned(rng: np.random.Generator) -> None:
     """Tied rankings of a fixed set of labels from dense features."""
     truth = rng.standard_normal((4, 6))
@@ -388,7 +463,7 @@ def test_ensembles_average_their_members(data: MultilabelData) -> None:
         np.testing.assert_allclose(np.take_along_axis(both.predict(data.X), top, 1), scores, rtol=1e-5, atol=1e-6)
 
 
-# The linear path
+# The path beside the networks
 
 
 def path_by_hand(X: Any, Y: Any, row_weights: Any, propensity: float, weight: float | None) -> Any:
@@ -413,43 +488,87 @@ def test_linear_path_is_a_ridge_regression(
 ) -> None:
     """The weight that follows the data comes from an estimated trace: 64 probes, one standard error below 2 %."""
     X, row_weights = norm_rows(data.X), rng.uniform(0.5, 2.0, len(data))
-    path = fit_linear_path(X, data.Y, row_weights, inverse_propensity(data.Y), propensity, weight)
+    path = fit_path(X, data.Y, row_weights, inverse_propensity(data.Y), propensity, weight or "linear")
     wanted = path_by_hand(X, data.Y, row_weights, propensity, weight)
     tolerance = {"rtol": 1e-4, "atol": 1e-4} if weight else {"rtol": 0.1, "atol": 1e-3}
     for rows in (SparseRows(X, torch.device("cpu")), torch.from_numpy(X.toarray().astype(np.float32))):
         np.testing.assert_allclose(path(rows).numpy(), wanted, **tolerance)
 
 
+def kernel_path_by_hand(X: Any, Y: Any, row_weights: Any, propensity: float, other: Any) -> Any:
+    """Kernel ridge regression in double precision, from distances of differences: scores of other rows."""
+    rows, others = X.toarray().astype(np.float64), other.toarray().astype(np.float64)
+    unit = np.sqrt(np.average((rows**2).sum(1), weights=row_weights))
+
+    def kernel(a: Any, b: Any) -> Any:
+        return np.exp(-0.5 / unit * np.linalg.norm(a[:, None] - b[None], axis=2))
+
+    targets = (Y.toarray() > 0) * inverse_propensity(Y) ** propensity
+    mean = np.average(targets, axis=0, weights=row_weights)
+    penalties = np.diag(0.25 * row_weights.mean() / row_weights)
+    scores = kernel(others, rows) @ np.linalg.solve(kernel(rows, rows) + penalties, targets - mean) + mean
+    return 2.5 * (scores + (0.1 * np.log(inverse_propensity(Y)) if propensity == 0 else 0.0))
+
+
+@pytest.mark.parametrize("propensity", [0.0, 0.7])
+def test_kernel_path_is_a_kernel_ridge_regression(
+    propensity: float, data: MultilabelData, other: MultilabelData, rng: np.random.Generator
+) -> None:
+    X, row_weights = norm_rows(data.X), rng.uniform(0.5, 2.0, len(data))
+    path = fit_path(X, data.Y, row_weights, inverse_propensity(data.Y), propensity, "kernel")
+    empty = csr_array((1, X.shape[1]), dtype=np.float32)  # a row without features is at the distance of its norm
+    rows = csr_array(vstack([norm_rows(other.X), X[:3], empty]))
+    wanted = kernel_path_by_hand(X, data.Y, row_weights, propensity, rows)
+    for given in (SparseRows(rows, torch.device("cpu")), torch.from_numpy(rows.toarray().astype(np.float32))):
+        np.testing.assert_allclose(path(given).numpy(), wanted, rtol=1e-3, atol=1e-3)  # distance 0 is rounded to 0.005
+
+
+def test_path_follows_the_data(data: MultilabelData) -> None:
+    """Rows with many features for their number get a linear path, others a kernel one, as far as it fits."""
+    rng = np.random.default_rng(0)
+    few = csr_array(rng.random((300, 4)))
+    inverse, ones = inverse_propensity(data.Y), np.ones(300)
+    assert isinstance(fit_path(norm_rows(data.X), data.Y, ones, inverse), LinearPath)
+    assert isinstance(fit_path(norm_rows(few), data.Y, ones, inverse), KernelPath)
+    assert isinstance(fit_path(norm_rows(few), data.Y, ones, inverse, 0.0, "linear"), LinearPath)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("plackett.neural.kernel_path.LARGEST_COUNT", 299)
+        assert isinstance(fit_path(norm_rows(few), data.Y, ones, inverse), LinearPath)
+        with pytest.raises(ValueError, match=r"skip='kernel' requires at most 299 rows and 134,217,728 weights"):
+            ExtremeClassifier(**SETTINGS, skip="kernel").fit(few, data.Y)
+
+
 def norm_rows(X: Any) -> csr_array:
     return RowScaling(X.shape[1], "sqrt", 16.0).fit(X).apply_to(csr_array(X))
 
 
-def test_linear_path_is_added_to_the_networks(data: MultilabelData, other: MultilabelData) -> None:
+@pytest.mark.parametrize("skip", ["linear", "kernel"])
+def test_path_is_added_to_the_networks(skip: str, data: MultilabelData, other: MultilabelData) -> None:
     """To scores, best labels and validation metrics; the networks are those of a model without it."""
     options = {**SETTINGS, "ensemble": 2, "eval_metric": ["p@3", "tau-x"]}
     plain = ExtremeClassifier(**options, skip=None).fit(data)
-    model = ExtremeClassifier(**options, skip="linear").fit(data, eval_set=other)
-    assert plain.linear_path_ is None
+    model = ExtremeClassifier(**options, skip=skip).fit(data, eval_set=other)
+    assert plain.path_ is None
     assert_same(plain, model)
-    added = model.linear_path_(torch.from_numpy(model._scaled(other.X).toarray())).numpy()
+    added = model.path_(torch.from_numpy(model._scaled(other.X).toarray())).numpy()
     assert np.abs(added).max() > 0.1
     scores = model.predict(other.X)
     np.testing.assert_allclose(scores, plain.predict(other.X) + added, rtol=1e-5, atol=1e-5)  # single precision
     top, values = model.predict_top(other.X, 4)
     np.testing.assert_array_equal(top, np.argsort(-scores, axis=1, kind="stable")[:, :4])
     np.testing.assert_allclose(values, np.take_along_axis(scores, top, 1), rtol=1e-5, atol=1e-5)
-    one = ExtremeClassifier(**{**options, "ensemble": 1}, skip="linear").fit(data, eval_set=other)
+    one = ExtremeClassifier(**{**options, "ensemble": 1}, skip=skip).fit(data, eval_set=other)
     row = one.history_.rows[-1]
     assert row["valid p@3"] == pytest.approx(multilabel_precision(one.predict(other.X), other.Y, k=3), abs=1e-12)
     tau = get_metric("tau-x")(one.predict(other.X), other.Y.toarray())
     assert row["valid tau-x"] == pytest.approx(tau, abs=1e-9)
 
 
-def test_linear_path_follows_the_data(data: MultilabelData) -> None:
+def test_linear_path_grows_with_features(data: MultilabelData) -> None:
     """Its weight grows with the features per row; "auto" leaves it out where it does not apply."""
-    path = ExtremeClassifier(**SETTINGS).fit(data).linear_path_
+    path = ExtremeClassifier(**SETTINGS, skip="linear").fit(data).path_
     twice = MultilabelData(csr_array(vstack([data.X] * 4)), csr_array(vstack([data.Y] * 4)))
-    many = ExtremeClassifier(**{**SETTINGS, "epochs": 1}).fit(twice).linear_path_
+    many = ExtremeClassifier(**{**SETTINGS, "epochs": 1}, skip="linear").fit(twice).path_
     assert 0.0 < float(many.weight.abs().max()) < float(path.weight.abs().max())
     grades = data.Y.copy()
     grades.data = 1.0 + np.arange(grades.nnz) % 2
@@ -460,14 +579,14 @@ def test_linear_path_follows_the_data(data: MultilabelData) -> None:
         ({}, grades),
     ):
         model = ExtremeClassifier(**{**SETTINGS, "epochs": 1, **options}).fit(data.X, Y)
-        assert model.linear_path_ is None
+        assert model.path_ is None
         if "objective" not in options:
             with pytest.raises(ValueError, match=r"skip='linear' requires .*; set skip=None"):
                 ExtremeClassifier(**{**SETTINGS, **options, "skip": "linear"}).fit(data.X, Y)
     wide = csr_array((np.ones(4), np.array([0, 5, 9, 10_000]), np.array([0, 1, 2, 3, 4])), shape=(4, 10_001))
     with pytest.raises(ValueError, match=r"skip=2\.0 requires at most 10,000 features"):
         ExtremeClassifier(**SETTINGS, skip=2.0).fit(wide, data.Y[:4])
-    assert ExtremeClassifier(**SETTINGS).fit(wide, data.Y[:4]).linear_path_ is None
+    assert ExtremeClassifier(**SETTINGS).fit(wide, data.Y[:4]).path_ is None
 
 
 def test_square_roots_keep_signs_and_norms(rng: np.random.Generator) -> None:
@@ -710,6 +829,7 @@ def test_recipes_follow_the_size_of_the_data() -> None:
         {"scaling": "tfidf", "ensemble": 2, "negatives": 20},
         {"hidden_sizes": (), "sparse_gradients": True},
         {"hidden_sizes": (8, 8), "scaling": "standard"},
+        {"skip": "kernel"},
         {"skip": None},
         {"skip": 3.0, "propensity": 0.5},
     ],
@@ -736,18 +856,22 @@ def test_loaded_model_matches_the_saved_one(options: dict[str, Any], data: Multi
             ExtremeClassifier.load(tmp_path / "model")
 
 
-@pytest.mark.parametrize("scaling", ["tfidf", "sqrt", "standard"])
-def test_onnx_matches_predict(scaling: str, data: MultilabelData, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("scaling", "skip"), [("tfidf", "auto"), ("sqrt", "linear"), ("sqrt", "kernel"), ("standard", None)]
+)
+def test_onnx_matches_predict(scaling: str, skip: Any, data: MultilabelData, tmp_path: Path) -> None:
     X = data.X.toarray().astype(np.float32)
     X[3] = 0.0
     X[4] *= -1.0
-    options = {**SETTINGS, "scaling": scaling, "ensemble": 2 if scaling == "tfidf" else 1}
+    options = {**SETTINGS, "scaling": scaling, "skip": skip, "ensemble": 2 if scaling == "tfidf" else 1}
     model = ExtremeClassifier(**options).fit(X, data.Y)
     model.export_onnx(tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     for rows in (slice(0, 1), slice(0, 300)):
         (found,) = session.run(None, {"features": X[rows]})
-        np.testing.assert_allclose(found, model.predict(X[rows]), rtol=1e-5, atol=1e-5)  # single precision
+        # Single precision; a kernel path takes the root of distances, which are rounded near 0 for rows of training.
+        tolerance = 1e-3 if skip == "kernel" else 1e-5
+        np.testing.assert_allclose(found, model.predict(X[rows]), rtol=tolerance, atol=tolerance)
 
 
 # Checkpoints
@@ -896,9 +1020,25 @@ def test_single_process_does_not_use_shards() -> None:
         ({"input_dropout": -0.1}, "input_dropout must be a number from 0"),
         ({"hidden_dropout": 1.0}, "hidden_dropout must be a number from 0"),
         ({"scaling": "x"}, "scaling must be one of auto"),
-        ({"skip": "x"}, "skip must be 'auto', 'linear', a number above 0, or None, got 'x'"),
-        ({"skip": -1.0}, "skip must be 'auto', 'linear', a number above 0, or None, got -1.0"),
-        ({"skip": True}, "skip must be 'auto', 'linear', a number above 0, or None, got True"),
+        ({"skip": "x"}, "skip must be 'auto', 'linear', 'kernel', a number above 0, or None, got 'x'"),
+        ({"skip": -1.0}, "skip must be 'auto', 'linear', 'kernel', a number above 0, or None, got -1.0"),
+        ({"skip": True}, "skip must be 'auto', 'linear', 'kernel', a number above 0, or None, got True"),
+        ({"regularizer": "x"}, "regularizer must be one of 'glas', 'smoothing', 'mixup', 'tail', None, got 'x'"),
+        ({"regularizer_strength": 1.0}, "regularizer_strength must be None without a regularizer, got 1.0"),
+        (
+            {"regularizer": "smoothing", "regularizer_strength": 1.5},
+            "regularizer_strength of smoothing must be a number above 0 and at most 1, got 1.5",
+        ),
+        (
+            {"regularizer": "glas", "regularizer_strength": -1},
+            "regularizer_strength of glas must be a number above 0, got -1",
+        ),
+        ({"regularizer": "glas", "negatives": 5}, "regularizer='glas' requires all labels at once: negatives=None"),
+        ({"regularizer": "glas", "hidden_sizes": ()}, "regularizer= requires a hidden layer"),
+        (
+            {"regularizer": "tail", "objective": "ranknet"},
+            "regularizer='tail' requires labels without grades and objective partition or lower_bound, got 'ranknet'",
+        ),
         ({"scaling": "standard"}, "scaling='standard' needs dense X"),
         ({"input_scale": 0}, "input_scale must be a number above 0"),
         ({"input_scale": "x"}, "input_scale must be a number above 0"),

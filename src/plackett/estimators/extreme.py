@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from plackett.losses.shard import Shard
     from plackett.neural import ExtremeNetwork
 
+_PATHS = ("auto", "linear", "kernel")
 _SCALING_CHOICES = ("auto", "norm", "sqrt", "tfidf", "standard", "none")
 _SCORES_HELD = 1 << 24  # in one block of rows
 _FEATURES_WITH_DENSE_GRADIENTS = 20_000
@@ -76,10 +77,15 @@ class ExtremeClassifier(NeuralEstimator):
         propensity: 1 learns scores for the propensity-scored metrics: labels are missing at random with the
             propensities of Jain et al. (2016), and the log propensity is added to the scores in training. 0 learns
             scores for the labels as observed. Values in between interpolate.
-        skip: a linear path from the features to all labels beside the networks, fitted in closed form by ridge
-            regression (`plackett.neural.linear_path`) and added to their mean score. "linear" weighs it by the shape of
-            the data, a number is its weight, None leaves it out. "auto": "linear" for the objectives partition and
-            lower_bound, up to 10,000 features, rows scaled to one norm, labels without grades and a hidden layer.
+        skip: a path from the features to all labels beside the networks, fitted in closed form and added to their mean
+            score: "linear", ridge regression (`plackett.neural.linear_path`), weighed by the shape of the data; a
+            number, the same with that weight; "kernel", kernel ridge regression (`plackett.neural.kernel_path`), up to
+            16,384 rows; None, no path. "auto": for the objectives partition and lower_bound, up to 10,000 features,
+            rows scaled to one norm, labels without grades and a hidden layer, "kernel" where a linear function is too
+            simple, otherwise "linear".
+        regularizer: "glas" pulls the inner products of labels' weights to their co-occurrence; "smoothing" softens the
+            bottom tier; "mixup" trains on mixtures of rows; "tail" ranks the rare labels of a row above its others.
+            `plackett.neural.regularizers` states their forms. None: none of them.
         ensemble: number of networks to train; scores are their mean.
         eval_metric: metrics such as "p@1", "ndcg@5", "psp@3", or "tau-x" and other ranking metrics.
         learning_rate, early_stopping_rounds, random_state: as in NeuralRanker.
@@ -93,6 +99,8 @@ class ExtremeClassifier(NeuralEstimator):
             "auto": "standard" for dense X; for sparse X "sqrt", or "norm" if it has negative values.
         input_scale: norm of scaled rows. The larger it is, the faster the first layer learns.
         negative_power: labels are drawn in proportion to (count + 1) to this power; 0: uniformly.
+        regularizer_strength: the strength of the regularizer; None: 1 for glas, 0.05 for smoothing, 0.2 for mixup, 0.1
+            for tail.
         label_shards: number of processes that share the output layer, each with a range of the labels, for objectives
             partition, lower_bound and logistic. Requires a process group whose size it divides. All processes then call
             `fit`, `predict_top`, `predict`, `score` and `save` together (docs/distributed.md).
@@ -100,22 +108,24 @@ class ExtremeClassifier(NeuralEstimator):
             than 20,000 features.
         calibrate: fit probabilities of labels on the first validation set, for `predict_proba` and the threshold of
             `predict_tags`. Needs an eval_set or validation_fraction.
-        optimizer, optimizer_options, weight_decay, schedule, warmup, clip_norm, validation_fraction, precision,
-            compile, device, progress: as in NeuralRanker.
+        precision: as in NeuralRanker; "auto": bfloat16 for an output layer of at least 262,144 weights on processors
+            with instructions for it (AVX512_BF16, AMX), otherwise float32.
+        optimizer, optimizer_options, weight_decay, schedule, warmup, clip_norm, validation_fraction, compile, device,
+            progress: as in NeuralRanker.
 
     Attributes:
         networks_, history_, best_epoch_, learning_rate_: see `NeuralEstimator`.
         n_labels_: number of labels.
         classes_: the names of the labels: tags, sorted, or `label_names` of `fit`; otherwise their numbers.
         recipe_: the hidden_sizes, epochs and ensemble that the effort sets for the data.
-        linear_path_: the linear path, a module from scaled features to the scores that are added, or None.
+        path_: the path beside the networks, a module from scaled features to the scores that are added, or None.
         calibration_: slope and intercept of the calibrated probabilities, or None.
     """
 
     networks_: list[Any]
     classes_: Any
     recipe_: dict[str, Any]
-    linear_path_: Any
+    path_: Any
     calibration_: tuple[float, float] | None
     other_parts: ClassVar[tuple[str, ...]] = ("scaling", "path")
     defaults_with_validation: ClassVar[dict[str, Any]] = {"early_stopping_rounds": 5}
@@ -142,6 +152,8 @@ class ExtremeClassifier(NeuralEstimator):
         label_shards: int = 1,
         propensity: float = 0.0,
         skip: Any = "auto",
+        regularizer: str | None = None,
+        regularizer_strength: float | None = None,
         sparse_gradients: Any = "auto",
         optimizer: str = "adamw",
         learning_rate: Any = 2e-3,
@@ -156,7 +168,7 @@ class ExtremeClassifier(NeuralEstimator):
         validation_fraction: float | None = None,
         ensemble: int | None = None,
         calibrate: bool = False,
-        precision: str = "float32",
+        precision: str = "auto",
         compile: bool = False,  # noqa: A002 (torch's own name)
         device: str = "auto",
         optimizer_options: dict[str, Any] | None = None,
@@ -177,6 +189,8 @@ class ExtremeClassifier(NeuralEstimator):
         self.label_shards = label_shards
         self.propensity = propensity
         self.skip = skip
+        self.regularizer = regularizer
+        self.regularizer_strength = regularizer_strength
         self.sparse_gradients = sparse_gradients
         self.optimizer = optimizer
         self.learning_rate = learning_rate
@@ -294,6 +308,12 @@ class ExtremeClassifier(NeuralEstimator):
 
     def _chosen(self, name: str) -> Any:
         given = getattr(self, name)
+        if name == "precision" and given == "auto":
+            from plackett.neural.ranking_network import check_sizes
+            from plackett.neural.training_loop import fastest_precision
+
+            sizes = check_sizes(self._chosen("hidden_sizes"))
+            return fastest_precision(self._device(), sizes[-1] * self.n_labels_ if sizes else 0)
         return self.recipe_[name] if given is None else given
 
     def _check_hidden_layer(self, argument: str) -> None:
@@ -313,26 +333,45 @@ class ExtremeClassifier(NeuralEstimator):
             return "standard"
         return "sqrt" if X.data.min(initial=0.0) >= 0.0 else "norm"
 
+    def _make_regularizer(self, labels: csr_array, loss: Loss) -> Any:
+        from plackett.neural.regularizers import make_regularizer
+
+        made, name = make_regularizer(self.regularizer, self.regularizer_strength, labels), self.regularizer
+        is_whole = self.negatives is None and self.label_shards == 1
+        if name in ("glas", "smoothing") and not is_whole:
+            raise ValueError(f"regularizer={name!r} requires all labels at once: negatives=None and label_shards=1")
+        if name == "glas":
+            self._check_hidden_layer("regularizer")
+        if name == "tail" and (not loss.takes_grades or has_grades(labels)):
+            raise ValueError(
+                "regularizer='tail' requires labels without grades and objective partition or lower_bound, got "
+                f"{loss.name!r}"
+            )
+        return made
+
     def _has_path(self, X: Any, labels: csr_array, loss: Loss) -> bool:
-        """Whether a linear path is wanted, and possible."""
-        from plackett.neural.linear_path import LARGEST_SIZE, LARGEST_WIDTH, path_fits
+        """Whether a path beside the networks is wanted, and possible."""
+        from plackett.neural.kernel_path import LARGEST_COUNT, kernel_path_fits
+        from plackett.neural.linear_path import LARGEST_SIZE, LARGEST_WIDTH, linear_path_fits
 
         skip = self.skip
         is_number = isinstance(skip, int | float) and not isinstance(skip, bool)
-        if not (skip is None or skip in ("auto", "linear") or (is_number and np.isfinite(skip) and skip > 0)):
-            raise ValueError(f"skip must be 'auto', 'linear', a number above 0, or None, got {skip!r}")
+        if not (skip is None or skip in _PATHS or (is_number and np.isfinite(skip) and skip > 0)):
+            raise ValueError(f"skip must be 'auto', 'linear', 'kernel', a number above 0, or None, got {skip!r}")
         if skip is None:
             return False
-        has_grades = labels.nnz > 0 and bool((labels.data != labels.data[0]).any())
         obstacles = {
             "scaling='norm', 'sqrt' or 'tfidf'": self._scaling_of(X) in ("standard", "none"),
             "at least 3 rows": X.shape[0] < 3,
-            "labels without grades": has_grades,
+            "labels without grades": has_grades(labels),
             "a hidden layer, got hidden_sizes=()": self._is_linear,
-            f"at most {LARGEST_WIDTH:,} features and {LARGEST_SIZE:,} weights, features x labels": not path_fits(
-                X.shape[1], labels.shape[1]
-            ),
         }
+        if skip == "kernel":
+            size = f"at most {LARGEST_COUNT:,} rows and {LARGEST_SIZE:,} weights, rows x (features + labels)"
+            obstacles[size] = not kernel_path_fits(X.shape[0], X.shape[1], labels.shape[1])
+        else:
+            size = f"at most {LARGEST_WIDTH:,} features and {LARGEST_SIZE:,} weights, features x labels"
+            obstacles[size] = not linear_path_fits(X.shape[1], labels.shape[1])
         found = [text for text, holds in obstacles.items() if holds]
         if found and skip != "auto":
             raise ValueError(f"skip={skip!r} requires {found[0]}; set skip=None")
@@ -341,10 +380,9 @@ class ExtremeClassifier(NeuralEstimator):
     def _fit_path(
         self, X: Any, labels: csr_array, weights: npt.NDArray[np.float64], inverse: Any, device: torch.device
     ) -> Any:
-        from plackett.neural.linear_path import fit_linear_path
+        from plackett.neural.kernel_path import fit_path
 
-        weight = None if isinstance(self.skip, str) else float(self.skip)
-        path = fit_linear_path(X, labels, weights, inverse, float(self.propensity), weight, self._shard())
+        path = fit_path(X, labels, weights, inverse, float(self.propensity), self.skip, self._shard())
         return path.to(device)
 
     def fit(
@@ -400,6 +438,7 @@ class ExtremeClassifier(NeuralEstimator):
         self._check_calibration(evaluation)
         self.recipe_ = make_recipe(self.effort, rows.shape[0], rows.shape[1], self.n_labels_)
         has_path = self._has_path(rows, labels, objective)
+        regularizer = self._make_regularizer(labels, objective)
         self._fit_scaling(rows)
         device = self._device()
         needs_propensity = has_path or self.propensity != 0 or any(name.startswith("ps") for name in self._metrics)
@@ -411,7 +450,7 @@ class ExtremeClassifier(NeuralEstimator):
             None if self.negatives is None else LabelSampler(labels, self.negatives, self.negative_power, device),
         )
         train = LabelledRows(self._scaled(rows), labels, weights, device)
-        self.linear_path_ = self._fit_path(train.X, labels, weights, inverse, device) if has_path else None
+        self.path_ = self._fit_path(train.X, labels, weights, inverse, device) if has_path else None
         parts = {
             name: LabelledRows(self._scaled(x), y, np.ones(y.shape[0]), device) for name, (x, y) in evaluation.items()
         }
@@ -425,7 +464,8 @@ class ExtremeClassifier(NeuralEstimator):
             batch_size=self.batch_size,
             metrics=metrics,
             compiled=self.compile,
-            path=self.linear_path_,
+            path=self.path_,
+            regularizer=regularizer,
         )
         arrays = [array for pair in ((rows, labels), *evaluation.values()) for array in pair]
         self._train(
@@ -530,7 +570,7 @@ class ExtremeClassifier(NeuralEstimator):
         with self._processes.guarded():
             rows = self._rows(X, reset=False)
             with threads_for(rows.shape[0], self.networks_):
-                labels, scores = predict_top_labels(self.networks_, self._scaled(rows), k, self.linear_path_)
+                labels, scores = predict_top_labels(self.networks_, self._scaled(rows), k, self.path_)
             self._check_scores(scores, rows)
         return labels, scores
 
@@ -577,7 +617,7 @@ class ExtremeClassifier(NeuralEstimator):
         with self._processes.guarded():
             rows = self._rows(X, reset=False)
             with threads_for(rows.shape[0], self.networks_):
-                scores = predict_scores(self.networks_, self._scaled(rows), self.linear_path_)
+                scores = predict_scores(self.networks_, self._scaled(rows), self.path_)
             self._check_scores(scores, rows)
         return scores
 
@@ -608,7 +648,7 @@ class ExtremeClassifier(NeuralEstimator):
         check_is_fitted(self, "networks_")
         if self._is_sharded:
             raise ValueError("export_onnx requires a model without shards: save it, then load it in one process")
-        self._export(path, lambda network, x: network.scores(x), self.linear_path_)
+        self._export(path, lambda network, x: network.scores(x), self.path_)
 
     # Models on disk
 
@@ -647,7 +687,7 @@ class ExtremeClassifier(NeuralEstimator):
         if not self._is_sharded:
             return {}
         held = ("output.weight", "output.bias")
-        is_held = {name: name.partition(".")[2] in held or name.startswith("path.") for name in names}
+        is_held = {name: name.partition(".")[2] in held or name in ("path.weight", "path.bias") for name in names}
         return {name: self._shard() for name, holds in is_held.items() if holds}
 
     @classmethod
@@ -681,9 +721,11 @@ class ExtremeClassifier(NeuralEstimator):
         if self.calibration_ is not None:
             about["calibration"] = list(self.calibration_)
         tensors = add_prefix("scaling", self.scaling_.state_dict())
-        if self.linear_path_ is not None:
+        if self.path_ is not None:
             about["path"] = True
-            weights = self.linear_path_.state_dict()  # on disk labels are rows, so that a shard is a range of them
+            if hasattr(self.path_, "points"):
+                about["points"] = self.path_.points.shape[1]
+            weights = self.path_.state_dict()  # on disk labels are rows, so that a shard is a range of them
             tensors |= add_prefix("path", {**weights, "weight": weights["weight"].T.contiguous()})
         return tensors, about
 
@@ -692,18 +734,23 @@ class ExtremeClassifier(NeuralEstimator):
 
         from plackett.neural import check_weights, set_weights
         from plackett.neural.checkpoints import strip_prefix
+        from plackett.neural.kernel_path import KernelPath
         from plackett.neural.linear_path import LinearPath
 
+        path: LinearPath | KernelPath | None = None
         with torch.device("meta"):
             scaling: Any = self._make_scaling(about["scaling"], about["features"])
-            path = LinearPath(about["features"], self._shard().width) if about.get("path") else None
+            if "points" in about:
+                path = KernelPath(about["features"], check_positive("points", about["points"]), self._shard().width)
+            elif about.get("path"):
+                path = LinearPath(about["features"], self._shard().width)
         self.scaling_ = scaling.restore(strip_prefix("scaling", tensors))
-        self.linear_path_ = path
+        self.path_ = path
         if path is not None:
             weights = strip_prefix("path", tensors)
             set_weights(path, {**weights, "weight": weights["weight"].T.contiguous()})
             check_weights(path)
-            self.linear_path_ = path.to(self._device())
+            self.path_ = path.to(self._device())
 
 
 def _read_calibration(stored: Any) -> tuple[float, float] | None:
@@ -723,6 +770,10 @@ def _temporary_file(path: Path) -> Path:
 
 def is_sparse(X: Any) -> bool:
     return bool(issparse(X))  # bool(): no type narrowing
+
+
+def has_grades(Y: csr_array) -> bool:
+    return Y.nnz > 0 and bool((Y.data != Y.data[0]).any())
 
 
 def labels_of(Y: Any, rows: int) -> csr_array:

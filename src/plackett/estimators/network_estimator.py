@@ -199,7 +199,7 @@ class NeuralEstimator(SavedModel, BaseEstimator):
             warmup=self.warmup,
             clip_norm=self.clip_norm,
             patience=self.early_stopping_rounds,
-            precision=self.precision,
+            precision=self._chosen("precision"),
             seed=self._seed,
             progress=self.progress,
             optimizer_options=dict(self.optimizer_options or {}),

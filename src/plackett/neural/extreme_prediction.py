@@ -12,6 +12,7 @@ from torch import Tensor
 
 from plackett.neural.extreme_data import ROWS_AT_ONCE, row_slices, rows_on_device
 from plackett.neural.extreme_network import ExtremeNetwork, Rows, gather_scores
+from plackett.neural.kernel_path import KernelPath
 from plackett.neural.linear_path import LinearPath
 from plackett.neural.top_labels import Layer, top_columns
 
@@ -20,10 +21,10 @@ _SCORES_AT_ONCE = 1 << 24
 _LARGEST_UNIT = 1e15
 
 
-def _input_blocks(networks: Sequence[ExtremeNetwork], X: Any, path: LinearPath | None) -> Iterator[Rows]:
+def _input_blocks(networks: Sequence[ExtremeNetwork], X: Any, path: LinearPath | KernelPath | None) -> Iterator[Rows]:
     network = networks[0]
     device = next(network.parameters()).device
-    # A linear model, or a linear path, computes all scores of a block at once.
+    # A linear model, or a path, computes all scores of a block at once.
     has_scores = network.output is None or path is not None
     size = max(1, min(ROWS_AT_ONCE, _SCORES_AT_ONCE // network.shard.columns)) if has_scores else None
     for block in row_slices(X.shape[0], size):
@@ -32,9 +33,9 @@ def _input_blocks(networks: Sequence[ExtremeNetwork], X: Any, path: LinearPath |
 
 @torch.no_grad()
 def predict_scores(
-    networks: Sequence[ExtremeNetwork], X: Any, path: LinearPath | None = None
+    networks: Sequence[ExtremeNetwork], X: Any, path: LinearPath | KernelPath | None = None
 ) -> npt.NDArray[np.float32]:
-    """The mean scores of all labels, (rows, labels), from scaled rows, plus those of the linear path."""
+    """The mean scores of all labels, (rows, labels), from scaled rows, plus those of the path."""
     parts = [np.zeros((0, networks[0].shard.columns), np.float32)]
     for block in _input_blocks(networks, X, path):
         scores = torch.stack([network.scores(block) for network in networks]).mean(0)
@@ -46,7 +47,7 @@ def predict_scores(
 
 @torch.no_grad()
 def predict_top_labels(
-    networks: Sequence[ExtremeNetwork], X: Any, k: int, path: LinearPath | None = None
+    networks: Sequence[ExtremeNetwork], X: Any, k: int, path: LinearPath | KernelPath | None = None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """The k best labels and their scores, best first, (rows, k) each, from scaled rows; scores as in `predict_scores`.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ from plackett.neural.extreme_data import (
     without_grades,
 )
 from plackett.neural.extreme_network import ExtremeNetwork, gather_scores
+from plackett.neural.kernel_path import KernelPath
 from plackett.neural.linear_path import LinearPath
+from plackett.neural.regularizers import Regularizer, plain
 from plackett.neural.top_labels import top_columns
 
 _SCORES_HELD = 1 << 24  # with more scores in a batch, the output layer and the loss are fused
@@ -60,10 +63,14 @@ class ExtremeLoss:
         is_large = hidden.shape[0] * labels.count > _SCORES_HELD
         if network.output is not None and self._loss.fused is not None and is_large:
             return self._fused(network, hidden, labels, common)
-        scores = self._shifted(hidden if network.output is None else network.output(hidden)).float()
+        scores = self.scores(network, hidden)
         if self._loss.sparse is not None and (labels.grades is None or self._loss.takes_grades):
             return self._form("sparse")(scores, labels.indices, labels.offsets, **self._grades(labels), **common)
         return self._dense(scores, labels, generator, common)
+
+    def scores(self, network: ExtremeNetwork, hidden: Tensor) -> Tensor:
+        """The scores that the loss sees."""
+        return self._shifted(hidden if network.output is None else network.output(hidden)).float()
 
     def _form(self, form: str) -> Callable[..., Tensor]:
         function = self._loss.form(form)
@@ -153,9 +160,12 @@ class ExtremeMetric:
 
 @torch.no_grad()
 def evaluate_metrics(
-    network: ExtremeNetwork, rows: LabelledRows, metrics: Mapping[str, ExtremeMetric], path: LinearPath | None = None
+    network: ExtremeNetwork,
+    rows: LabelledRows,
+    metrics: Mapping[str, ExtremeMetric],
+    path: LinearPath | KernelPath | None = None,
 ) -> dict[str, float]:
-    """All metrics from one pass of the rows through the network, and through the linear path if there is one."""
+    """All metrics from one pass of the rows through the network, and through the path if there is one."""
     deepest = max((metric.k for metric in metrics.values() if metric.is_multilabel), default=0)
     rankings = {name: metric for name, metric in metrics.items() if not metric.is_multilabel}
     best, values = [], dict[str, list[npt.NDArray[np.float64]]]({name: [] for name in rankings})
@@ -186,6 +196,40 @@ def _mean_of_known(values: npt.NDArray[np.float64]) -> float:
     return float(known.mean()) if known.size else float("nan")
 
 
+@dataclass
+class ExtremeBatch:
+    """A batch of an `ExtremeTask`: a `plackett.neural.regularizers.Batch`."""
+
+    network: ExtremeNetwork
+    rows: LabelledRows
+    numbers: IntArray
+    objective: ExtremeLoss
+    generator: torch.Generator
+
+    def hidden(self, features: Any) -> Tensor:
+        hidden: Tensor = self.network(features)
+        return hidden
+
+    def loss(self, hidden: Tensor, labels: BatchLabels, numbers: IntArray) -> Tensor:
+        if not bool(torch.isfinite(hidden).all()):
+            return hidden.sum()  # not finite either: the training loop raises the error
+        return self.objective(self.network, hidden, labels, self._weights(numbers), self.generator)
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        return self.objective.scores(self.network, hidden)
+
+    def label_vectors(self, labels: IntArray) -> Tensor:
+        output: Any = self.network.output
+        vectors: Tensor = output.weight[torch.from_numpy(labels).to(output.weight.device)]
+        return vectors
+
+    def weights(self) -> Tensor:
+        return self._weights(self.numbers)
+
+    def _weights(self, numbers: IntArray) -> Tensor:
+        return torch.as_tensor(self.rows.weights[numbers], dtype=torch.float32, device=self.rows.device)
+
+
 class ExtremeTask:
     """An `ExtremeNetwork` in training: a `plackett.neural.Task`."""
 
@@ -198,8 +242,10 @@ class ExtremeTask:
         batch_size: int,
         metrics: Mapping[str, ExtremeMetric],
         compiled: bool,
-        path: LinearPath | None = None,
+        path: LinearPath | KernelPath | None = None,
+        regularizer: Regularizer = plain,
     ) -> None:
+        self._regularizer = regularizer
         self.network, self._train, self._evaluation, self._path = network, train, evaluation, path
         if compiled:  # in place, so that weights keep their names; the compiler cannot see into the sparse first layer
             network.rest.compile(dynamic=True)
@@ -212,13 +258,8 @@ class ExtremeTask:
         return np.ones(len(batch), np.int64)
 
     def loss(self, batch: IntArray, generator: torch.Generator) -> tuple[Tensor, float]:
-        hidden = self.network(self._train.features(batch))
-        if not bool(torch.isfinite(hidden).all()):
-            return hidden.sum(), 1.0  # not finite either: the training loop raises the error
-        weights = self._train.weights[batch]
-        on_device = torch.as_tensor(weights, dtype=torch.float32, device=self._train.device)
-        total = self._loss(self.network, hidden, self._train.labels(batch), on_device, generator)
-        return total, float(weights.sum())
+        total = self._regularizer(ExtremeBatch(self.network, self._train, batch, self._loss, generator))
+        return total, float(self._train.weights[batch].sum())
 
     def evaluate(self) -> dict[str, float]:
         return {

@@ -46,7 +46,18 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 """The factor on the learning rate after the share `done` of all steps."""
 
+_LARGE_LAYER = 1 << 18  # weights, from which products of matrices take most of the time
 _GENERATOR_LOCK = threading.Lock()
+
+
+def fastest_precision(device: torch.device, weights: int) -> str:
+    """ "bfloat16" for a layer of so many weights on a processor with instructions for it, otherwise "float32".
+
+    Only products of matrices are rounded: weights, their gradients' sums, the optimiser and the loss stay in float32.
+    """
+    kinds = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # older versions of torch cannot tell
+    is_fast = device.type == "cpu" and any(getattr(torch.cpu, kind, bool)() for kind in kinds)
+    return "bfloat16" if is_fast and weights >= _LARGE_LAYER else "float32"
 
 
 def _renew_lock() -> None:

@@ -109,6 +109,7 @@ def make_model(configuration: Mapping[str, Any], cell: Cell) -> Any:
         validation_fraction=own["validation"],
         learning_rate=cell.get("rate", own["rates"]),
         skip=None,
+        precision="float32",
         random_state=cell["seed"],
         progress=False,
     )
