@@ -51,6 +51,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+_PICTURE = re.compile(r'<p>(<img [^>]*src="([^"]+)"[^>]*>)</p>')
 
 
 def _mathml(match: re.Match[str]) -> str:
@@ -61,5 +62,5 @@ def _mathml(match: re.Match[str]) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Turn formulas into MathML, which browsers render without a script or a font from the network."""
-    return _FORMULA.sub(_mathml, html)
+    """Turn formulas into MathML, which browsers render without a script; a click on a picture shows it in full size."""
+    return _PICTURE.sub(r'<p><a href="\2">\1</a></p>', _FORMULA.sub(_mathml, html))
