@@ -103,6 +103,7 @@ reproduce-quick: .venv/.dev
 
 bench: .venv/.dev
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/startup.py --ahead
 	$(BIN)/python benchmarks/likelihood.py
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/serving.py

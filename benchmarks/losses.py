@@ -1,29 +1,34 @@
 """Time and memory of every loss by list length, compared with rax, and of the fused output layer.
 
-    python benchmarks/losses.py
+    python benchmarks/losses.py             # all parts
+    python benchmarks/losses.py pairwise    # one of rax, output_layer, pairwise, length
 
 Prints tables and writes results/losses.json and results/losses.png. All sides take turns in this process with the same
 number of threads; memory is measured in fresh processes.
 """
 
+import json
 import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+import typer
 from measure import report, save
 from rich.console import Console
 
 import plackett
 from plackett import losses
 from plackett.experiments.timing import PeakMemory, interleaved
+from plackett.report.versions import today
 
 console = Console()
+RESULTS = Path(__file__).parent / "results"
 LENGTHS = (10**2, 10**3, 10**4, 10**5)
 PAIRWISE_LENGTHS = (10**3, 10**4, 10**5, 10**6)
 BATCH = 20
@@ -213,18 +218,16 @@ def output_layer() -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    torch.set_num_threads(plackett.get_num_threads())
-    console.print(f"{torch.get_num_threads()} threads\n")
-    results: dict[str, Any] = {"threads": torch.get_num_threads()}
-    r = results["rax"] = against_rax()
+def show_rax(r: dict[str, Any]) -> None:
     report(
         "Value and gradient of 256 lists of 200 items, float32, compared with rax (jitted)",
         ["loss", "plackett (ms)", "rax (ms)", "ratio"],
         [[n, f"{x['plackett'] * 1e3:.2f}", f"{x['rax'] * 1e3:.2f}", f"{x['ratio']:.2f}"] for n, x in r.items()],
         console,
     )
-    r = results["output_layer"] = output_layer()
+
+
+def show_output_layer(r: dict[str, Any]) -> None:
     report(
         f"Output layer and loss, {ROWS} rows x {COLUMNS:,} columns, {FEATURES} features",
         ["", "fused", "plain", "ratio"],
@@ -235,7 +238,9 @@ def main() -> None:
         ],
         console,
     )  # fmt: skip
-    r = results["pairwise"] = pairwise()
+
+
+def show_pairwise(r: dict[str, Any]) -> None:
     report(
         "Pairwise losses: forward and backward of 20 lists of 100,000 items, and growth of the time",
         ["loss", "seconds", "ratio to partition", *(f"N = {n:,}" for n in PAIRWISE_LENGTHS), "exponent"],
@@ -246,7 +251,9 @@ def main() -> None:
         ],
         console,
     )  # fmt: skip
-    r = results["length"] = against_length()
+
+
+def show_length(r: dict[str, Any]) -> None:
     report(
         "Seconds per step, 20 lists of N items in four tiers, at most 500 items in the upper three",
         ["loss", *(f"N = {n:,}" for n in LENGTHS)],
@@ -259,9 +266,32 @@ def main() -> None:
         [[name, *(f"{b / 1e6:.1f}" for b in row)] for name, row in r["bytes"].items()],
         console,
     )
-    save(results, "losses", console)
-    plot(r, Path(__file__).parent / "results" / "losses.png")
+    plot(r, RESULTS / "losses.png")
+
+
+PARTS = {
+    "rax": (against_rax, show_rax),
+    "output_layer": (output_layer, show_output_layer),
+    "pairwise": (pairwise, show_pairwise),
+    "length": (against_length, show_length),
+}
+
+
+def main(
+    parts: Annotated[list[str] | None, typer.Argument(help="Which to measure; the others are kept.")] = None,
+) -> None:
+    torch.set_num_threads(plackett.get_num_threads())
+    console.print(f"{torch.get_num_threads()} threads\n")
+    path = RESULTS / "losses.json"
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    dates = stored.get("measured", {part: stored["date"] for part in PARTS if part in stored})
+    results = {part: stored[part] for part in PARTS if part in stored}
+    for part in parts or PARTS:
+        measure, show = PARTS[part]
+        results[part], dates[part] = measure(), today()
+        show(results[part])
+    save({"threads": torch.get_num_threads(), "measured": dates, **results}, "losses", console)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -41,7 +41,7 @@ from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.core.types.misc import unliteral
 
-from plackett.kernel_compiler import IncludedCompiler, KernelCompiler, SeparateCompiler
+from plackett.kernel_compiler import BranchingCompiler, IncludedCompiler, KernelCompiler, SeparateCompiler
 
 _FROM_IMPORT = re.compile(r"^\s*from (plackett[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 
@@ -300,8 +300,13 @@ def _write(path: Path, content: bytes) -> None:
         raise
 
 
-def kernel(function: Callable[..., Any]) -> Any:
+def kernel(function: Callable[..., Any], compiler: type[KernelCompiler] = KernelCompiler) -> Any:
     """Compile `function` on its first call, or load what an earlier process compiled."""
-    dispatcher = numba.njit(no_cfunc_wrapper=True, pipeline_class=KernelCompiler, **_OPTIONS)(function)
+    dispatcher = numba.njit(no_cfunc_wrapper=True, pipeline_class=compiler, **_OPTIONS)(function)
     dispatcher._cache = _Files(function)
     return dispatcher
+
+
+def branching_kernel(function: Callable[..., Any]) -> Any:
+    """As `kernel`, for a function that mostly compares and moves. It is optimised once, in less time."""
+    return kernel(function, BranchingCompiler)

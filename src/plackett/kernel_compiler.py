@@ -2,13 +2,15 @@
 
 numba by itself optimises every function with all functions that it calls and generates its machine code. A function
 four levels down is thus optimised five times, and nobody calls the machine code of the lower levels. Here a function
-that only compiled code calls stays plain LLVM code, which the kernel includes. While numba types a function it searches
-dozens of candidates for every `a + b`; here it searches once for each pair of types. And it does not collect garbage.
+that only compiled code calls stays plain LLVM code, which the kernel includes; so do numba's own functions, such as
+`np.empty` and `min`. While numba types a function it searches dozens of candidates for every `a + b`; here it searches
+once for each pair of types. It loads its registries once, not for every function. And it does not collect garbage.
 """
 
 import gc
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import CodeType
 from typing import Any
 
@@ -16,8 +18,11 @@ from numba import _dynfunc
 from numba.core import types as numba_types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.registry import cpu_target
 from numba.core.typed_passes import NativeLowering
+from numba.core.typing.templates import _OverloadFunctionTemplate
 
 # Passes of numba for what most kernels do not contain: `with`, exceptions with arguments, array expressions, functions
 # inlined before their types are known; and, in functions with code of their own inside, closures and comprehensions.
@@ -126,6 +131,7 @@ class _KernelLibrary(JITCodeLibrary):
     """Machine code of a kernel and of all that it includes."""
 
     _linking_libraries: list[JITCodeLibrary]
+    rounds = 2
 
     def finalize(self) -> None:
         self._linking_libraries = _link_all(self._final_module, self._linking_libraries)
@@ -136,7 +142,7 @@ class _KernelLibrary(JITCodeLibrary):
 
         numba has a cheap round before each. Without it, compiling takes less time and the code is faster.
         """
-        for _ in range(2):
+        for _ in range(self.rounds):
             manager = self._codegen._module_pass_manager()
             if isinstance(manager, tuple):
                 passes, builder = manager
@@ -145,16 +151,31 @@ class _KernelLibrary(JITCodeLibrary):
                 super()._optimize_final_module()
 
 
+class _BranchingLibrary(_KernelLibrary):
+    """As `_KernelLibrary`, for code without vectorised loops that gain from the second round."""
+
+    rounds = 1
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _KernelLowering(NativeLowering):
     """Generate the machine code of a kernel."""
 
     _name = "kernel_lowering"
+    library: type[_KernelLibrary] = _KernelLibrary
 
     def run_pass(self, state: Any) -> bool:
-        state.library = _KernelLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         return bool(super().run_pass(state))
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _BranchingLowering(_KernelLowering):
+    """As `_KernelLowering`, in one round."""
+
+    _name = "branching_lowering"
+    library = _BranchingLibrary
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -187,6 +208,7 @@ class _SeparateLowering(_IncludedLowering):
 
 class _Compiler(CompilerBase):
     lowering: type[NativeLowering]
+    left_out: frozenset[str] = frozenset(_UNUSED)
 
     def __init__(self, typingctx: Any, *arguments: Any) -> None:
         if not isinstance(typingctx, _RememberingContext):
@@ -197,7 +219,7 @@ class _Compiler(CompilerBase):
         passes = PassManager("kernel")
         nested = any(isinstance(constant, CodeType) for constant in self.state.func_id.code.co_consts)
         for step, description in DefaultPassBuilder.define_nopython_pipeline(self.state).passes:
-            if nested or step._name not in _UNUSED:
+            if nested or step._name not in self.left_out:
                 passes.add_pass(self.lowering if step is NativeLowering else step, description)
         passes.finalize()
         return [passes]
@@ -209,19 +231,69 @@ class KernelCompiler(_Compiler):
     lowering = _KernelLowering
 
     def compile_extra(self, func: Any) -> Any:
-        collects = gc.isenabled()
-        gc.disable()  # numba keeps nearly all that it creates
-        try:
+        with global_compiler_lock, _without_garbage_collection(), _registries_loaded(), _functions_of_numba_included():
             return super().compile_extra(func)
-        finally:
-            if collects:
-                gc.enable()
+
+
+class BranchingCompiler(KernelCompiler):
+    """As `KernelCompiler`, for a function that mostly compares and moves."""
+
+    lowering = _BranchingLowering
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """numba keeps nearly all that it creates."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@contextmanager
+def _registries_loaded() -> Iterator[None]:
+    """Within this block numba adds what is new in its registries, but does not import them again."""
+    contexts: list[Any] = [cpu_target.target_context, cpu_target.typing_context]
+    for context in contexts:
+        context.load_additional_registries = lambda context=context: _add_new(context)
+    try:
+        yield
+    finally:
+        for context in contexts:
+            del context.load_additional_registries
+
+
+def _add_new(context: Any) -> None:
+    for registry in list(context._registries):
+        context.install_registry(registry)
+
+
+@contextmanager
+def _functions_of_numba_included() -> Iterator[None]:
+    """Within this block numba's own functions are compiled by `OverloadCompiler`."""
+    template: Any = _OverloadFunctionTemplate
+    choose = template._get_jit_decorator
+    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": OverloadCompiler}
+    template._get_jit_decorator = lambda self: lambda **given: choose(self)(**(options | given))
+    try:
+        yield
+    finally:
+        template._get_jit_decorator = choose
 
 
 class IncludedCompiler(_Compiler):
     """Compile a function that only compiled code calls."""
 
     lowering = _IncludedLowering
+
+
+class OverloadCompiler(IncludedCompiler):
+    """As `IncludedCompiler`, for a function of numba, which may contain anything."""
+
+    left_out = frozenset()
 
 
 class SeparateCompiler(_Compiler):

@@ -17,6 +17,7 @@ import torch
 from data_folder import real_data
 from scipy.optimize import least_squares
 from scipy.stats import chi2
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -722,6 +723,16 @@ def test_parameters_are_those_of_scikit_learn() -> None:
     assert model.get_params()["ridge"] == 2.0
     with pytest.raises(ValueError, match=r"parameters of RankAggregator must be among .*, got 'rigde'"):
         model.set_params(rigde=1.0)
+
+
+def test_notebooks_show_parameters_as_for_other_estimators(small: RankAggregator) -> None:
+    shown = small._repr_mimebundle_()
+    assert shown["text/plain"] == repr(small)
+    assert "<td" in shown["text/html"]
+    assert "on_infinite" in shown["text/html"]
+    with config_context(display="text"):
+        assert list(small._repr_mimebundle_()) == ["text/plain"]
+    assert type(small) is RankAggregator
 
 
 def test_clones_and_pickles_are_equal(small: RankAggregator) -> None:

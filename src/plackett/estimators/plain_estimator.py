@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+from functools import cache
 from typing import Any, Self
 
 
 class PlainEstimator:
-    """The part of `sklearn.base.BaseEstimator` that an estimator without features uses; `sklearn.base.clone` works."""
+    """The part of `sklearn.base.BaseEstimator` that an estimator without features uses.
+
+    `sklearn.base.clone` works, and notebooks show the estimator as scikit-learn shows its own. There is no metadata
+    routing: rankings are not rows that a pipeline or a search could split.
+    """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - no parameter is an estimator
         """The parameters by name."""
@@ -27,10 +33,24 @@ class PlainEstimator:
         changed = [f"{name}={value!r}" for name, value in self.get_params().items() if repr(value) != repr(usual[name])]
         return f"{type(self).__name__}({', '.join(changed)})"
 
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        """What notebooks show. They have time to import scikit-learn."""
+        shown = copy.copy(self)
+        shown.__class__ = _with_scikit_learn(type(self))
+        return super(PlainEstimator, shown)._repr_mimebundle_(**options)  # type: ignore[misc]
+
     def __sklearn_tags__(self) -> Any:
         from sklearn.base import BaseEstimator
 
         return BaseEstimator.__sklearn_tags__(self)
+
+
+@cache
+def _with_scikit_learn(kind: type) -> Any:
+    """The class as a subclass of `BaseEstimator`, under the same name."""
+    from sklearn.base import BaseEstimator
+
+    return type(kind.__name__, (kind, BaseEstimator), {"__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
 def _defaults(kind: type) -> dict[str, Any]:

@@ -61,12 +61,13 @@ def _evaluate(
     cutoff = min(check_k(k) or longest, longest)
     discounts = discounts_of(cutoff) if rule == SHARE_OF_IDEAL else np.ones(cutoff)
     value, relevant = np.empty(len(lists.lists)), np.empty(len(lists.lists))
+    by_blocks = None if rule in (DISCOUNTED, SHARE_OF_IDEAL) else True
 
     def call(first: int, last: int) -> int:
         return int(
             rank_lists(
                 first, last, lists.scores, lists.labels, lists.offsets, cutoff, ties == "average", rule, kind,
-                float(threshold), lowest, highest, scale, discounts, value, relevant,
+                float(threshold), lowest, highest, scale, discounts, value, relevant, by_blocks,
             )
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from plackett.compilation import inner, inner_part, inner_sum, kernel
+from plackett.compilation import branching_kernel, inner, inner_part, inner_sum, kernel
 from plackett.likelihood.kernel_parts import longest_list
 
 # The worth of an item.
@@ -434,7 +434,12 @@ def _rank_all(
             while end < found and s[order[end]] == s[order[start]]:
                 end += 1
         stop = min(end, places)
-        if rule == PRECISIONS:
+        if means is None:
+            if end == start + 1:
+                total += worth[start] * discounts[start]
+            else:
+                total += _sum(worth, start, end) / (end - start) * _sum(discounts, start, stop)
+        elif rule == PRECISIONS:
             hits = _sum(worth, start, end)
             total += _precisions(hits, before, start, end, stop)
             before += hits
@@ -443,22 +448,18 @@ def _rank_all(
             if hits > 0.0:
                 total = _first(int(hits), start, end, stop)
                 break
-        elif rule == CASCADE:
+        else:
             total += survives * _cascade(worth, means, start, end, stop)
             for i in range(start, end):
                 survives *= 1.0 - worth[i]
-        elif end == start + 1:
-            total += worth[start] * discounts[start]
-        else:
-            total += _sum(worth, start, end) / (end - start) * _sum(discounts, start, stop)
         start = end
     return total
 
 
-@kernel
+@branching_kernel
 def rank_lists(
     first, last, scores, labels, offsets, cutoff, average, rule, kind, threshold, lowest, highest, scale, discounts,
-    value, relevant,
+    value, relevant, by_blocks,
 ):  # fmt: skip
     """Value and number of relevant items of the lists first..last. Returns the position of an invalid item, or -1.
 
@@ -467,9 +468,11 @@ def rank_lists(
     threshold   the smallest label of a relevant item
     lowest, highest   limits of valid labels
     discounts   weight of each place, for the rules that have one
+    by_blocks   None for the rules DISCOUNTED and SHARE_OF_IDEAL: the others are not compiled then
     """
     longest = longest_list(offsets, first, last)
-    s_buffer, y_buffer, worth, means = np.empty(longest), np.empty(longest), np.empty(longest), np.empty(longest + 1)
+    s_buffer, y_buffer, worth = np.empty(longest), np.empty(longest), np.empty(longest)
+    means = None if by_blocks is None else np.empty(longest + 1)
     order, keys, spare_keys, spare_order = room_to_rank(longest)
     discounts = _copy(discounts)  # see `_copy_list`
     worths = np.empty(_MOST_GRADES + 1)
