@@ -59,7 +59,7 @@ def _imported(path):
     return found
 
 
-KERNEL_MODULES = [path for path in SOURCES if re.search("@(branching_)?kernel", path.read_text())]
+KERNEL_MODULES = [path for path in SOURCES if re.search("@(light_)?kernel", path.read_text())]
 
 
 def test_cache_keys_cover_all_sources():
@@ -100,7 +100,7 @@ def test_kernels_return_numbers(path):
     """numba calls Python to wrap an array, where a Ctrl-C becomes a SystemError. Kernels have no closures either."""
     for function in ast.parse(path.read_text()).body:
         if isinstance(function, ast.FunctionDef) and any(
-            ast.unparse(d) in ("kernel", "branching_kernel") for d in function.decorator_list
+            ast.unparse(d) in ("kernel", "light_kernel") for d in function.decorator_list
         ):
             made = {
                 target.id

@@ -41,7 +41,7 @@ from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.core.types.misc import unliteral
 
-from plackett.kernel_compiler import BranchingCompiler, IncludedCompiler, KernelCompiler, SeparateCompiler
+from plackett.kernel_compiler import IncludedCompiler, KernelCompiler, LightCompiler, SeparateCompiler
 
 _FROM_IMPORT = re.compile(r"^\s*from (plackett[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 
@@ -307,6 +307,6 @@ def kernel(function: Callable[..., Any], compiler: type[KernelCompiler] = Kernel
     return dispatcher
 
 
-def branching_kernel(function: Callable[..., Any]) -> Any:
-    """As `kernel`, for a function that mostly compares and moves. It is optimised once, in less time."""
-    return kernel(function, BranchingCompiler)
+def light_kernel(function: Callable[..., Any]) -> Any:
+    """As `kernel`, for code that a second round of optimisation does not make faster: compiled in less time."""
+    return kernel(function, LightCompiler)

@@ -151,8 +151,8 @@ class _KernelLibrary(JITCodeLibrary):
                 super()._optimize_final_module()
 
 
-class _BranchingLibrary(_KernelLibrary):
-    """As `_KernelLibrary`, for code without vectorised loops that gain from the second round."""
+class _LightLibrary(_KernelLibrary):
+    """As `_KernelLibrary`, for code that gains nothing from the second round."""
 
     rounds = 1
 
@@ -171,11 +171,11 @@ class _KernelLowering(NativeLowering):
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _BranchingLowering(_KernelLowering):
+class _LightLowering(_KernelLowering):
     """As `_KernelLowering`, in one round."""
 
-    _name = "branching_lowering"
-    library = _BranchingLibrary
+    _name = "light_lowering"
+    library = _LightLibrary
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -235,10 +235,10 @@ class KernelCompiler(_Compiler):
             return super().compile_extra(func)
 
 
-class BranchingCompiler(KernelCompiler):
-    """As `KernelCompiler`, for a function that mostly compares and moves."""
+class LightCompiler(KernelCompiler):
+    """As `KernelCompiler`, in one round of optimisation."""
 
-    lowering = _BranchingLowering
+    lowering = _LightLowering
 
 
 @contextmanager

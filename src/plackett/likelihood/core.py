@@ -13,7 +13,7 @@ import numpy.typing as npt
 from plackett.arguments import NO_CUTOFF
 from plackett.errors import AccuracyWarning
 from plackett.likelihood.constants import LARGEST_SCORE
-from plackett.likelihood.list_kernels import partition_lists
+from plackett.likelihood.list_kernels import partition_lists, values_of_lists
 from plackett.likelihood.tiers import Tiers
 from plackett.threads import run_over_ranges
 
@@ -47,9 +47,11 @@ def evaluate(
     places = kernel_cutoff(top, tiers)
     depth = depth_of(tol)
 
+    fill = partition_lists if derivatives else values_of_lists
+
     def call(first: int, last: int) -> int:
         return int(
-            partition_lists(
+            fill(
                 first, last, scores, tiers.order, tiers.starts, tiers.list_tiers, weights,
                 places, depth, value, error, gradient, curvature,
             )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from plackett.compilation import branching_kernel
+from plackett.compilation import light_kernel
 from plackett.likelihood.kernel_parts import longest_list, sort_descending
 from plackett.lists import IntArray, offsets_from_sizes
 from plackett.threads import run_over_ranges
@@ -88,7 +88,7 @@ class Tiers:
         return weights
 
 
-@branching_kernel
+@light_kernel
 def _sort_lists(first, last, labels, offsets, order, begins, counts):  # type: ignore[no-untyped-def]
     """Order the items of the lists first..last by tier, mark where tiers begin and count them.
 
@@ -140,7 +140,7 @@ def _sort_lists(first, last, labels, offsets, order, begins, counts):  # type: i
     return -1
 
 
-@branching_kernel
+@light_kernel
 def _sort_many_labels(first, last, labels, offsets, order, begins, counts):  # type: ignore[no-untyped-def]
     """As `_sort_lists`, for the lists that it left."""
     room = np.empty(longest_list(offsets, first, last), np.int64)

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from plackett.compilation import branching_kernel, inner, inner_part, inner_sum, kernel
+from plackett.compilation import inner, inner_part, inner_sum, kernel, light_kernel
 from plackett.likelihood.kernel_parts import longest_list
 
 # The worth of an item.
@@ -456,7 +456,7 @@ def _rank_all(
     return total
 
 
-@branching_kernel
+@light_kernel
 def rank_lists(
     first, last, scores, labels, offsets, cutoff, average, rule, kind, threshold, lowest, highest, scale, discounts,
     value, relevant, by_blocks,
