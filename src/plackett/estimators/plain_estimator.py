@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from functools import cache
-from typing import Any, Self
+from typing import Any, Self, cast
 
 
 class PlainEstimator:
@@ -35,8 +35,8 @@ class PlainEstimator:
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         """What notebooks show. They have time to import scikit-learn."""
-        shown = copy.copy(self)
-        shown.__class__ = _with_scikit_learn(type(self))
+        shown, kind = copy.copy(self), cast("Any", type(self))
+        shown.__class__ = _with_scikit_learn(kind)
         return super(PlainEstimator, shown)._repr_mimebundle_(**options)  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
