@@ -91,7 +91,8 @@ def fit_kernel_path(X: csr_array, labels: PathLabels, row_weights: npt.NDArray[n
     del matrix
     targets: Any = torch.from_numpy(labels.targets().toarray()).float()
     mean = torch.from_numpy(row_weights / row_weights.sum()).float() @ targets
-    path.weight.data = torch.cholesky_solve(targets - mean, factor) * _WEIGHT
+    # Row by row in memory, as a loaded model has it: products in another order are rounded differently.
+    path.weight.data = (torch.cholesky_solve(targets - mean, factor) * _WEIGHT).contiguous()
     path.bias.data = (mean * _WEIGHT + labels.balance(_BALANCE * _WEIGHT)).float()
     return path
 
