@@ -307,10 +307,10 @@ def test_unwritable_targets_are_refused_early(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "file").write_text("precious")
     with pytest.raises(NotADirectoryError):
         check_target(tmp_path / "file" / "x")
-    monkeypatch.setattr("plackett.data.files._may", lambda path, _: path != tmp_path)  # root may do anything
+    monkeypatch.setattr("plackett.data.files._is_permitted", lambda path, _: path != tmp_path)  # root may do anything
     with pytest.raises(PermissionError, match="no permission to create a file in the folder"):
         check_target(tmp_path / "new")
-    monkeypatch.setattr("plackett.data.files._may", lambda path, _: path == tmp_path)
+    monkeypatch.setattr("plackett.data.files._is_permitted", lambda path, _: path == tmp_path)
     for write in (check_target, _by_path, _by_file, _by_target):
         with pytest.raises(PermissionError, match=r"no permission to write to .*file"):
             write(tmp_path / "file")
