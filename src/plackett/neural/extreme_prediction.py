@@ -69,7 +69,10 @@ def predict_top_labels(
 def _is_moderate(layer: Layer) -> bool:
     """Whether no score can overflow."""
     units = layer if isinstance(layer, Tensor) else layer[0]
-    return units.numel() == 0 or bool(torch.linalg.vector_norm(units, torch.inf) <= _LARGEST_UNIT)  # not if it is NaN
+    if units.numel() == 0:
+        return True
+    least, most = torch.aminmax(units)  # NaN if there is one
+    return bool(least >= -_LARGEST_UNIT) and bool(most <= _LARGEST_UNIT)
 
 
 def _rows_that_overflow(layer: Layer) -> list[int]:
