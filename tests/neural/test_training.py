@@ -35,7 +35,7 @@ from plackett.neural import checkpoints as checkpoint_module
 from plackett.neural.checkpoints import read_tensors, reserved, write_tensors
 from plackett.neural.ensemble_training import check_rates
 from plackett.neural.extreme_network import SparseLinear
-from plackett.neural.training_loop import OPTIMISERS, clip_gradients, make_optimisers, rate_at
+from plackett.neural.training_loop import OPTIMISERS, clip_gradients, fastest_precision, make_optimisers, rate_at
 from plackett.report import history_table, plot_history
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -712,3 +712,23 @@ def test_mixed_precision_matches_single_precision(tmp_path: Path) -> None:
             assert mixed != exact
             # bfloat16 has 8 bits of precision: losses agree to about 2^-8.
             assert mixed == pytest.approx(exact, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("instructions", "tiles", "weights", "expected"),
+    [
+        (True, False, 1 << 18, "bfloat16"),
+        (True, False, (1 << 18) - 1, "float32"),
+        (True, True, 1 << 18, "float32"),
+        (False, False, 1 << 18, "float32"),
+        (True, None, 1 << 18, "float32"),
+    ],
+)
+def test_large_layers_use_bfloat16_where_it_is_safe(monkeypatch, instructions, tiles, weights, expected):
+    for name, answer in (("avx512_bf16", instructions), ("amx_tile", tiles)):
+        name = f"_is_{name}_supported"
+        if answer is None:
+            monkeypatch.delattr(torch.cpu, name, raising=False)
+        else:
+            monkeypatch.setattr(torch.cpu, name, lambda answer=answer: answer, raising=False)
+    assert fastest_precision(torch.device("cpu"), weights) == expected

@@ -109,7 +109,7 @@ class ExtremeClassifier(NeuralEstimator):
         calibrate: fit probabilities of labels on the first validation set, for `predict_proba` and the threshold of
             `predict_tags`. Needs an eval_set or validation_fraction.
         precision: as in NeuralRanker; "auto": bfloat16 for an output layer of at least 262,144 weights on processors
-            with instructions for it (AVX512_BF16, AMX), otherwise float32.
+            with instructions for it (AVX512_BF16, unless they have AMX too), otherwise float32.
         optimizer, optimizer_options, weight_decay, schedule, warmup, clip_norm, validation_fraction, compile, device,
             progress: as in NeuralRanker.
 

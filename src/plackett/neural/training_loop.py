@@ -55,8 +55,10 @@ def fastest_precision(device: torch.device, weights: int) -> str:
 
     Only products of matrices are rounded: weights, their gradients' sums, the optimiser and the loss stay in float32.
     """
-    kinds = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # older versions of torch cannot tell
-    is_fast = device.type == "cpu" and any(getattr(torch.cpu, kind, bool)() for kind in kinds)
+    kinds = [getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile")]
+    has_instructions, has_tiles = (None if kind is None else kind() for kind in kinds)  # older versions cannot tell
+    # Where the processor has tiles (AMX), torch uses them, and some virtual machines do not allow that.
+    is_fast = device.type == "cpu" and has_instructions and has_tiles is False
     return "bfloat16" if is_fast and weights >= _LARGE_LAYER else "float32"
 
 
