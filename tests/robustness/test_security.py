@@ -44,6 +44,7 @@ from plackett.experiments.framework import CellStore
 from plackett.experiments.timing import PeakMemory
 from plackett.linear.summary import CoefficientSummary
 from plackett.neural import History
+from plackett.neural.checkpoints import read_tensors, write_tensors
 from plackett.report import history_table, plot_history, summary_table
 from plackett.report.page import Axis, ItemPlot, LinePlot, Section, Series, draw_picture
 
@@ -322,9 +323,11 @@ HUGE = {
     "features": ("neural", _set("n_features_in", to=10**12)),
     "features of the scaling": ("neural", _set("state", "about", "features", to=10**12)),
     "labels": ("extreme", _set("state", "about", "labels", to=10**12)),
+    "labels that fit into memory": ("extreme", _set("state", "about", "labels", to=10**8)),
     "features of labels": ("extreme", _set("n_features_in", to=10**12)),
     "coefficients": ("linear", _set("n_features_in", to=10**12)),
     "items": ("aggregator", _set("state", "items", to=["a", "b"])),
+    "features of items": ("aggregator", _set("n_features_in", to=10**12)),
     "classes": ("boosted, classes", _set("state", "gains", to=[1.0] * 10**5)),
     "best round": ("boosted", _set("state", "best_iteration", to=10**12)),
 }
@@ -337,6 +340,17 @@ def test_oversized_descriptions_are_refused(name: str, models: dict[str, Path], 
     with PeakMemory() as peak, pytest.raises(DataError):
         load_model(folder)
     assert peak.added < 300_000_000  # as much as reading a model takes
+
+
+def test_columns_that_a_classifier_does_not_have_are_refused(models: dict[str, Path], tmp_path: Path) -> None:
+    folder = _copy(models["extreme"], tmp_path / "model")
+    tensors, about = read_tensors(folder / "weights.safetensors")
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+    tensors["scaling.indicated"] = torch.tensor([0])
+    write_tensors(folder / "weights.safetensors", tensors, about)
+    resign(folder)
+    with pytest.raises(DataError, match="add no columns for missing values"):
+        load_model(folder)
 
 
 def test_oversized_tensors_are_refused(models: dict[str, Path], tmp_path: Path) -> None:

@@ -104,9 +104,9 @@ def _restore(model: Any, arrays: dict[str, Any], state: dict[str, Any]) -> None:
     ties, names = field(state, "tie_parameters", list), field(state, "coef_names", list)
     _check_texts("tie_parameters", ties)
     _check_texts("coef_names", names)
-    names = names or [f"x{k + 1}" for k in range(getattr(model, "n_features_in_", None) or 0)]
+    coefficients = len(names) or getattr(model, "n_features_in_", None) or 0
     model.covariance_kind_ = field(state, "covariance_kind", str)
-    shapes = {"scores": (n,), "covariance": (n, n), "coef": (len(names),), "ties": (len(ties), 2)}
+    shapes = {"scores": (n,), "covariance": (n, n), "coef": (coefficients,), "ties": (len(ties), 2)}
     shapes["coef_standard_errors"] = shapes["coef"]
     for name, array in arrays.items():
         if array.shape != shapes[name] or array.dtype != np.float64:
@@ -116,9 +116,11 @@ def _restore(model: Any, arrays: dict[str, Any], state: dict[str, Any]) -> None:
     model._covariance = arrays.get("covariance")
     if model._covariance is None and n <= MOST_SAVED:
         raise ValueError(f"covariance is missing, which models of up to {MOST_SAVED:,} items have, got {n} items")
+    if ("coef" in arrays) != bool(coefficients):
+        raise ValueError(f"coef must be stored for the {coefficients} features of the model, and only for these")
     if "coef" in arrays:
         model.coef_, model.coef_standard_errors_ = arrays["coef"], arrays["coef_standard_errors"]
-        model.coef_names_ = names
+        model.coef_names_ = names or [f"x{k + 1}" for k in range(coefficients)]
     given = arrays["ties"].tolist() if ties else []
     model.tie_parameters_ = {name: Estimate(*pair) for name, pair in zip(ties, given, strict=True)}
     if voters := field(state, "voters", list):

@@ -702,10 +702,10 @@ class ExtremeClassifier(NeuralEstimator):
         about = field(state, "about", dict)
         self.n_labels_ = check_positive("labels", about["labels"])
         self.recipe_ = field(about, "recipe", dict) if "recipe" in about else {}  # older models have none
-        names = about.get("names")  # nor names
-        self.classes_ = np.arange(self.n_labels_) if names is None else check_names("names", names, self.n_labels_)
         self.calibration_ = _read_calibration(about.get("calibration"))
-        super()._load_state(folder, state)
+        super()._load_state(folder, state)  # refuses a number of labels that is not that of the weights
+        names = about.get("names")  # older models have none
+        self.classes_ = np.arange(self.n_labels_) if names is None else check_names("names", names, self.n_labels_)
 
     def _other_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         from plackett.neural.checkpoints import add_prefix
@@ -745,6 +745,8 @@ class ExtremeClassifier(NeuralEstimator):
             elif about.get("path"):
                 path = LinearPath(about["features"], self._shard().width)
         self.scaling_ = scaling.restore(strip_prefix("scaling", tensors))
+        if len(getattr(scaling, "indicated", ())):
+            raise ValueError("scaling must add no columns for missing values, which this model does not take")
         self.path_ = path
         if path is not None:
             weights = strip_prefix("path", tensors)
