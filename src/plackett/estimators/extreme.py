@@ -80,9 +80,9 @@ class ExtremeClassifier(NeuralEstimator):
         skip: a path from the features to all labels beside the networks, fitted in closed form and added to their mean
             score: "linear", ridge regression (`plackett.neural.linear_path`), weighed by the shape of the data; a
             number, the same with that weight; "kernel", kernel ridge regression (`plackett.neural.kernel_path`), up to
-            16,384 rows; None, no path. "auto": for the objectives partition and lower_bound, up to 10,000 features,
-            rows scaled to one norm, labels without grades and a hidden layer, "kernel" where a linear function is too
-            simple, otherwise "linear".
+            16,384 rows, which keeps the training rows in the model; None, no path. "auto": for the objectives partition
+            and lower_bound, up to 10,000 features, rows scaled to one norm, labels without grades and a hidden layer,
+            "kernel" where a linear function is too simple, otherwise "linear".
         regularizer: "glas" pulls the inner products of labels' weights to their co-occurrence; "smoothing" softens the
             bottom tier; "mixup" trains on mixtures of rows; "tail" ranks the rare labels of a row above its others.
             `plackett.neural.regularizers` states their forms. None: none of them.
