@@ -219,7 +219,14 @@ def _in_turns(part: str, sides: dict[str, Path]) -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
 
         def run(side: str, task: int | None = None) -> Any:
-            command = [sys.executable, __file__, part, "--folder", folder, *([] if task is None else ["--task", str(task)])]
+            command = [
+                sys.executable,
+                __file__,
+                part,
+                "--folder",
+                folder,
+                *([] if task is None else ["--task", str(task)]),
+            ]
             environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": str(sides[side])}
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603 - our own code
             return json.loads(done.stdout.splitlines()[-1])
@@ -252,7 +259,7 @@ def main(
 
     console = Console()
     sides = {"before": before / "src", "now": Path(__file__).parents[1] / "src"}
-    commit = subprocess.run(["git", "-C", str(before), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)  # noqa: S603, S607, PLW1510
+    commit = subprocess.run(["git", "-C", str(before), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)  # noqa: S603, S607
     stored = Path(__file__).parent / "results" / "versions.json"
     results = json.loads(stored.read_text()).get("parts", {}) if stored.exists() else {}
     for part in parts:

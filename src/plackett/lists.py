@@ -232,7 +232,7 @@ def flat_lists(scores: Any, labels: Any, *, offsets: Any = None, where: Any = No
         raise ValueError(f"scores must have one dimension (flat lists) or two (one list per row), got {len(shape)}")
     if mask is not None:
         _check_mask(mask, shape)
-    elif len(shape) == 2 and bool((y == _PADDING).any()):
+    elif len(shape) == 2 and _holds_padding(y):
         raise ValueError(
             f"labels must not hold {_PADDING}, which marks padding, without where: pass where=labels != {_PADDING}"
         )
@@ -246,6 +246,11 @@ def flat_lists(scores: Any, labels: Any, *, offsets: Any = None, where: Any = No
     if not is_torch(scores):
         flat_scores, flat_labels = (np.ascontiguousarray(z, np.float64) for z in (flat_scores, flat_labels))
     return FlatLists(flat_scores, flat_labels, bounds, shape, x.dtype, mask)
+
+
+def _holds_padding(labels: Any) -> bool:
+    """Usually the smallest label tells, in a quarter of the time."""
+    return 0 not in labels.shape and not labels.min() > _PADDING and bool((labels == _PADDING).any())
 
 
 def _float_labels(labels: Any) -> npt.NDArray[Any]:

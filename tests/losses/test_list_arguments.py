@@ -92,6 +92,12 @@ def test_padding_must_be_marked(items):
     ):
         with pytest.raises(ValueError, match=r"labels must not hold -100, .* pass where=labels != -100"):
             function(*arguments)
+    lower = labels.clone()
+    lower[1, 1] = -200
+    with pytest.raises(ValueError, match="labels must not hold -100"):
+        losses.partition_loss(scores, lower)
+    lower[0, 3] = -101
+    assert torch.isfinite(losses.partition_loss(scores, lower))
     assert torch.isfinite(losses.partition_loss(scores, labels, where=marks))
     assert torch.isfinite(losses.partition_loss(scores.reshape(-1), labels.reshape(-1)))  # one list: a grade like any
 

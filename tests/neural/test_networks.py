@@ -17,7 +17,7 @@ from plackett.neural import ExtremeNetwork, FeatureScaling, RankingNetwork, RowS
 from plackett.neural import feature_scaling as feature_module
 from plackett.neural import top_labels as top_module
 from plackett.neural.extreme_network import SparseLinear
-from plackett.neural.ranking_network import ListAttention, OwnNetwork, make_hidden
+from plackett.neural.ranking_network import Dropout, ListAttention, OwnNetwork, make_hidden
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -279,6 +279,41 @@ def test_sparse_product_of_empty_rows(sparse_gradient: bool) -> None:
     gradient = layer.weight.grad.to_dense() if sparse_gradient else layer.weight.grad
     assert gradient.shape == (4, 2)
     assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("share", [0.001, 0.3, 0.5, 0.999, 0.999999])
+def test_dropout_drops_a_share_of_the_numbers_and_scales_the_others(share: float) -> None:
+    x = torch.ones(401, 1003, requires_grad=True)  # not a multiple of four
+    layer = Dropout(share)
+
+    def draw(seed: int) -> Any:
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            return layer(x)
+
+    out = draw(1)
+    assert torch.equal(out, draw(1))
+    assert not torch.equal(out, draw(2))
+    kept = out.detach() != 0
+    used = min(round(share * 65536), 65535) / 65536
+    assert used == pytest.approx(share, abs=2e-5)  # 16 random bits
+    # Five standard errors of 402,203 draws; also where draws of one 64-bit number begin, and along rows and columns.
+    limit = 5.0 * np.sqrt(used * (1.0 - used))
+    for part in (kept, *(kept.reshape(-1)[start::4] for start in range(4)), kept[7], kept[:, 11]):
+        assert abs(1.0 - float(part.double().mean()) - used) < limit / np.sqrt(part.numel()) + 5.0 / part.numel()
+    values = torch.unique(out.detach()[kept])
+    torch.testing.assert_close(values, torch.full_like(values, 1.0 / (1.0 - used)))
+    out.sum().backward()
+    assert torch.equal(x.grad, out.detach())
+
+
+def test_dropout_changes_nothing_outside_training_or_with_share_0() -> None:
+    x = torch.randn(5, 3)
+    assert torch.equal(Dropout(0.5).eval()(x), x)
+    assert torch.equal(Dropout(0.0)(x), x)
+    assert Dropout(0.5)(torch.empty(0, 3)).shape == (0, 3)
+    half = Dropout(0.5)(x.bfloat16())
+    assert half.dtype == torch.bfloat16
 
 
 def test_input_dropout_is_unbiased(rng: np.random.Generator) -> None:

@@ -163,6 +163,19 @@ def test_steps_of_sparse_layers_match_torch(name: str, rng: np.random.Generator)
     torch.testing.assert_close(mine.weight, theirs.weight, rtol=0, atol=0)
 
 
+def test_training_does_not_import_the_compiler_of_torch() -> None:
+    """Importing it takes longer than a short training."""
+    code = """
+    import json, sys
+    import numpy as np, plackett
+    X, y, qid = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) % 3, np.arange(30) // 10
+    for optimizer in ("adamw", "adam", "adagrad", "sgd"):
+        plackett.NeuralRanker(optimizer=optimizer, hidden_sizes=(4,), epochs=2, progress=False).fit(X, y, qid=qid)
+    print(json.dumps("torch._dynamo" in sys.modules))
+    """
+    assert run_alone(code) is False
+
+
 def test_options_apply_to_sparse_layers() -> None:
     layer = SparseLinear(6, 3, sparse_gradient=True)
     dense, sparse = make_optimisers(layer, "adam", 0.05, 0.0, {"betas": (0.5, 0.6), "amsgrad": True})

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding_bag
 
 from plackett.losses.shard import Shard
-from plackett.neural.ranking_network import ACTIVATIONS, check_share, check_sizes, make_hidden
+from plackett.neural.ranking_network import ACTIVATIONS, Dropout, check_share, check_sizes, make_hidden
 
 _NUMBERS_DRAWN_AT_ONCE = 1 << 22
 
@@ -146,7 +146,7 @@ class ExtremeNetwork(nn.Module):
         sizes = check_sizes(sizes)
         self.shard = Shard(labels) if shard is None else shard
         self.input_dropout = check_share("input_dropout", input_dropout)
-        self.dropout = nn.Dropout(check_share("hidden_dropout", hidden_dropout))
+        self.dropout = Dropout(check_share("hidden_dropout", hidden_dropout))
         rest = make_hidden(sizes[0] if sizes else labels, sizes[1:], activation, hidden_dropout)
         self.first = SparseLinear(width, sizes[0] if sizes else labels, sparse_gradient)
         self.activation = ACTIVATIONS[activation]()

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 
@@ -37,7 +38,7 @@ from plackett.neural.linear_path import (
 LARGEST_COUNT = 16_384
 """Rows: a matrix of rows x rows is factorised."""
 _PENALTY, _BALANCE, _WEIGHT = 0.25, 0.1, 2.5
-_PRODUCTS_AT_ONCE = 1 << 24
+_PRODUCTS_AT_ONCE = 1 << 23
 
 
 class KernelPath(nn.Module):
@@ -53,10 +54,12 @@ class KernelPath(nn.Module):
         self.weight = nn.Parameter(torch.zeros(points, labels), requires_grad=False)
         self.bias = nn.Parameter(torch.zeros(labels), requires_grad=False)
 
-    def kernel(self, rows: Rows) -> Tensor:
-        """(rows, points)."""
-        squares = _squares(rows)[:, None] + self.points.square().sum(0) - 2.0 * product(rows, self.points)
-        return torch.exp(-self.rate * squares.clamp(min=0.0).sqrt())
+    def kernel(self, rows: Rows, points: Tensor | None = None) -> Tensor:
+        """(rows, points), for some points instead of all if given."""
+        points = self.points if points is None else points
+        squares = _squares(rows)[:, None] + points.square().sum(0)
+        squares.sub_(product(rows, points), alpha=2.0)
+        return squares.clamp_(min=0.0).sqrt_().mul_(-self.rate).exp_()  # in place: this takes as long as the product
 
     def forward(self, rows: Rows) -> Tensor:
         return self.kernel(rows) @ self.weight + self.bias
@@ -83,17 +86,23 @@ def fit_kernel_path(X: csr_array, labels: PathLabels, row_weights: npt.NDArray[n
     unit = float(np.sqrt(np.average(squared_norms(X), weights=row_weights))) or 1.0
     path.points.data = torch.from_numpy(X.T.toarray().astype(np.float32, order="C"))
     path.rate.data = torch.tensor(0.5 / unit)
+    matrix = np.empty((X.shape[0], X.shape[0]), np.float32)  # only the lower triangle is filled and read
     size = max(1, _PRODUCTS_AT_ONCE // X.shape[0])
-    blocks = [SparseRows(X[first : first + size], torch.device("cpu")) for first in range(0, X.shape[0], size)]
-    matrix = torch.cat([path.kernel(block) for block in blocks])
-    matrix.diagonal().add_(torch.from_numpy(_PENALTY * row_weights.mean() / row_weights).float())
-    factor = torch.linalg.cholesky(matrix)
-    del matrix
-    targets: Any = torch.from_numpy(labels.targets().toarray()).float()
-    mean = torch.from_numpy(row_weights / row_weights.sum()).float() @ targets
+    for first in range(0, X.shape[0], size):
+        rows = SparseRows(X[first : first + size], torch.device("cpu"))
+        last = first + rows.shape[0]
+        matrix[first:last, :last] = path.kernel(rows, path.points[:, :last].contiguous()).numpy()
+    matrix.reshape(-1)[:: len(matrix) + 1] += (_PENALTY * row_weights.mean() / row_weights).astype(np.float32)
+    targets: Any = labels.targets().astype(np.float32).toarray(order="F")
+    mean = (row_weights / row_weights.sum()).astype(np.float32) @ targets
+    targets -= mean
+    # scipy's factorisation is faster than that of torch. It counts columns first, so the triangle is the upper one.
+    factor = cho_factor(matrix.T, overwrite_a=True, check_finite=False)
+    solution = cho_solve(factor, targets, overwrite_b=True, check_finite=False)
     # Row by row in memory, as a loaded model has it: products in another order are rounded differently.
-    path.weight.data = (torch.cholesky_solve(targets - mean, factor) * _WEIGHT).contiguous()
-    path.bias.data = (mean * _WEIGHT + labels.balance(_BALANCE * _WEIGHT)).float()
+    solution *= _WEIGHT
+    path.weight.data = torch.from_numpy(np.ascontiguousarray(solution))
+    path.bias.data = (torch.from_numpy(mean) * _WEIGHT + labels.balance(_BALANCE * _WEIGHT)).float()
     return path
 
 

@@ -6,6 +6,7 @@ needs no generator state and continues exactly as if it had never stopped.
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import threading
@@ -146,7 +147,10 @@ def seeded(number: int, device: torch.device) -> Iterator[None]:
     """
     devices = [device] if device.type == "cuda" else []
     with _GENERATOR_LOCK, torch.random.fork_rng(devices):
-        torch.manual_seed(number)
+        if device.type == "cpu":  # torch.manual_seed takes a millisecond: it notes its caller for other devices
+            torch.default_generator.manual_seed(number)
+        else:
+            torch.manual_seed(number)
         yield
 
 
@@ -499,6 +503,17 @@ def sparse_parameters(network: nn.Module) -> set[int]:
     return {id(module.weight) for module in network.modules() if getattr(module, "sparse_gradient", False)}
 
 
+def without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
+    """The same optimiser without what torch wraps around its methods for `torch.compile`.
+
+    The first call of such a method imports the compiler, which takes longer than many a training. Plackett compiles
+    layers, never optimisers.
+    """
+    names = ("add_param_group", "zero_grad", "state_dict", "load_state_dict", "step")
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in names}
+    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(methods["step"])})
+
+
 def make_optimisers(
     network: nn.Module, name: str, rate: float, weight_decay: float, options: dict[str, Any]
 ) -> list[torch.optim.Optimizer]:
@@ -530,10 +545,10 @@ def make_optimisers(
     # The fused forms pass over memory once per step: four to six times as fast on large layers.
     fused: dict[str, Any] = {"fused": True} if all(p.device.type in ("cpu", "cuda") for p in parameters) else {}
     kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
-        "adam": lambda: torch.optim.Adam(groups, rate, **fused, **options),
-        "adamw": lambda: torch.optim.AdamW(groups, rate, **fused, **options),
-        "adagrad": lambda: torch.optim.Adagrad(groups, rate, **options),
-        "sgd": lambda: torch.optim.SGD(groups, rate, **options),
+        "adam": lambda: without_compiler(torch.optim.Adam)(groups, rate, **fused, **options),
+        "adamw": lambda: without_compiler(torch.optim.AdamW)(groups, rate, **fused, **options),
+        "adagrad": lambda: without_compiler(torch.optim.Adagrad)(groups, rate, **options),
+        "sgd": lambda: without_compiler(torch.optim.SGD)(groups, rate, **options),
     }
     try:
         if groups:
@@ -542,5 +557,5 @@ def make_optimisers(
         raise ValueError(f"optimizer_options must be options of {name}, got {options}: {error}") from error
     if for_sparse_adam:
         known = {key: value for key, value in options.items() if key in ("betas", "eps", "maximize")}
-        found.append(torch.optim.SparseAdam(for_sparse_adam, rate, **known))
+        found.append(without_compiler(torch.optim.SparseAdam)(for_sparse_adam, rate, **known))
     return found
