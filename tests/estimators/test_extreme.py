@@ -523,6 +523,20 @@ def test_kernel_path_is_a_kernel_ridge_regression(
         np.testing.assert_allclose(path(given).numpy(), wanted, rtol=1e-3, atol=1e-3)  # distance 0 is rounded to 0.005
 
 
+def test_kernel_path_of_many_rows_is_the_mean_of_parts(data: MultilabelData, other: MultilabelData) -> None:
+    X, inverse = norm_rows(data.X), inverse_propensity(data.Y)
+    path = fit_path(X, data.Y, np.ones(300), inverse, 0.0, "kernel", rows_at_once=149)
+    dense, targets = X.toarray().astype(np.float64), (data.Y.toarray() > 0).astype(np.float64)
+    kernel = np.exp(-0.5 / 16.0 * np.linalg.norm(dense[:, None] - dense[None], axis=2))
+    weight = np.empty(targets.shape)
+    for part in (slice(start, None, 3) for start in range(3)):
+        weight[part] = np.linalg.solve(kernel[part, part] + 0.25 * np.eye(100), (targets - targets.mean(0))[part])
+    to_other = path.kernel(SparseRows(norm_rows(other.X), torch.device("cpu")))
+    wanted = 2.5 * (to_other.numpy() @ weight / 3.0 + targets.mean(0) + 0.1 * np.log(inverse))
+    found = path(SparseRows(norm_rows(other.X), torch.device("cpu"))).numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+
+
 def test_path_follows_the_data(data: MultilabelData) -> None:
     """Rows with many features for their number get a linear path, others a kernel one, as far as it fits."""
     rng = np.random.default_rng(0)

@@ -31,7 +31,7 @@ from plackett.data.untrusted import field
 from plackett.estimators import parameter_checks
 from plackett.estimators.network_estimator import NeuralEstimator, find_processes, import_torch
 from plackett.estimators.persistence import check_folder
-from plackett.estimators.recipes import make_recipe
+from plackett.estimators.recipes import EFFORTS, make_recipe
 from plackett.losses.registry import Loss, check_form, find_loss
 from plackett.metrics import inverse_propensity, multilabel_ndcg
 
@@ -382,7 +382,8 @@ class ExtremeClassifier(NeuralEstimator):
     ) -> Any:
         from plackett.neural.kernel_path import fit_path
 
-        path = fit_path(X, labels, weights, inverse, float(self.propensity), self.skip, self._shard())
+        rows_at_once = EFFORTS[self.effort].rows_at_once
+        path = fit_path(X, labels, weights, inverse, float(self.propensity), self.skip, self._shard(), rows_at_once)
         return path.to(device)
 
     def fit(

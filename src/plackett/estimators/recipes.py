@@ -16,9 +16,15 @@ class _Effort:
     units: int
     epochs: int
     ensemble: int
+    rows_at_once: int
+    """See `plackett.neural.kernel_path.fit_kernel_path`."""
 
 
-EFFORTS = {"fast": _Effort(512, 6, 1), "default": _Effort(1024, 20, 2), "best": _Effort(1024, 20, 5)}
+EFFORTS = {
+    "fast": _Effort(512, 6, 1, 8_192),
+    "default": _Effort(1024, 20, 2, 16_384),
+    "best": _Effort(1024, 20, 5, 16_384),
+}
 
 
 def make_recipe(effort: Any, rows: int, features: int, labels: int) -> dict[str, Any]:
