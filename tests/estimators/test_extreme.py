@@ -36,8 +36,7 @@ from plackett.metrics import (
 )
 from plackett.neural import ExtremeNetwork, RowScaling, SparseRows, extreme_data, extreme_task, training_loop
 from plackett.neural.extreme_data import batches_of_rows
-from plackett.neural.kernel_path import KernelPath, fit_path
-from plackett.neural.linear_path import LinearPath
+from plackett.neural.ridge_paths import KernelPath, LinearPath, fit_path
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -546,7 +545,7 @@ def test_path_follows_the_data(data: MultilabelData) -> None:
     assert isinstance(fit_path(norm_rows(few), data.Y, ones, inverse), KernelPath)
     assert isinstance(fit_path(norm_rows(few), data.Y, ones, inverse, 0.0, "linear"), LinearPath)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("plackett.neural.kernel_path.LARGEST_COUNT", 299)
+        patch.setattr("plackett.neural.ridge_paths.LARGEST_COUNT", 299)
         assert isinstance(fit_path(norm_rows(few), data.Y, ones, inverse), LinearPath)
         with pytest.raises(ValueError, match=r"skip='kernel' requires at most 299 rows and 134,217,728 weights"):
             ExtremeClassifier(**SETTINGS, skip="kernel").fit(few, data.Y)

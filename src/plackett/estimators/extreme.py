@@ -78,8 +78,8 @@ class ExtremeClassifier(NeuralEstimator):
             propensities of Jain et al. (2016), and the log propensity is added to the scores in training. 0 learns
             scores for the labels as observed. Values in between interpolate.
         skip: a path from the features to all labels beside the networks, fitted in closed form and added to their mean
-            score: "linear", ridge regression (`plackett.neural.linear_path`), weighed by the shape of the data; a
-            number, the same with that weight; "kernel", kernel ridge regression (`plackett.neural.kernel_path`), up to
+            score: "linear", ridge regression (`plackett.neural.ridge_paths`), weighed by the shape of the data; a
+            number, the same with that weight; "kernel", kernel ridge regression (`plackett.neural.ridge_paths`), up to
             16,384 rows, which keeps the training rows in the model; None, no path. "auto": for the objectives partition
             and lower_bound, up to 10,000 features, rows scaled to one norm, labels without grades and a hidden layer,
             "kernel" where a linear function is too simple, otherwise "linear".
@@ -351,8 +351,13 @@ class ExtremeClassifier(NeuralEstimator):
 
     def _has_path(self, X: Any, labels: csr_array, loss: Loss) -> bool:
         """Whether a path beside the networks is wanted, and possible."""
-        from plackett.neural.kernel_path import LARGEST_COUNT, kernel_path_fits
-        from plackett.neural.linear_path import LARGEST_SIZE, LARGEST_WIDTH, linear_path_fits
+        from plackett.neural.ridge_paths import (
+            LARGEST_COUNT,
+            LARGEST_SIZE,
+            LARGEST_WIDTH,
+            kernel_path_fits,
+            linear_path_fits,
+        )
 
         skip = self.skip
         is_number = isinstance(skip, int | float) and not isinstance(skip, bool)
@@ -380,7 +385,7 @@ class ExtremeClassifier(NeuralEstimator):
     def _fit_path(
         self, X: Any, labels: csr_array, weights: npt.NDArray[np.float64], inverse: Any, device: torch.device
     ) -> Any:
-        from plackett.neural.kernel_path import fit_path
+        from plackett.neural.ridge_paths import fit_path
 
         rows_at_once = EFFORTS[self.effort].rows_at_once
         path = fit_path(X, labels, weights, inverse, float(self.propensity), self.skip, self._shard(), rows_at_once)
@@ -735,8 +740,7 @@ class ExtremeClassifier(NeuralEstimator):
 
         from plackett.neural import check_weights, set_weights
         from plackett.neural.checkpoints import strip_prefix
-        from plackett.neural.kernel_path import KernelPath
-        from plackett.neural.linear_path import LinearPath
+        from plackett.neural.ridge_paths import KernelPath, LinearPath
 
         path: LinearPath | KernelPath | None = None
         with torch.device("meta"):

@@ -17,7 +17,7 @@ class _Effort:
     epochs: int
     ensemble: int
     rows_at_once: int
-    """See `plackett.neural.kernel_path.fit_kernel_path`."""
+    """See `plackett.neural.ridge_paths.fit_kernel_path`."""
 
 
 EFFORTS = {

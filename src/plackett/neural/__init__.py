@@ -6,7 +6,7 @@ batches, losses and validation metrics. May import losses, metrics, data, likeli
 
 ranking_task, ranking_network                  lists of items: data, loss and metrics; the network
 extreme_task, extreme_data, extreme_network    very many labels: loss and metrics; data; the network
-linear_path, kernel_path                       ridge regression alongside the networks for very many labels
+ridge_paths                                    ridge regression alongside the networks for very many labels
 regularizers                                   changes to the loss of networks for very many labels
 extreme_prediction, top_labels, top_kernels    scores and best labels, a block of rows at a time
 feature_scaling                                feature scaling, saved and exported with the network

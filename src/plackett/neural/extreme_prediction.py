@@ -12,8 +12,7 @@ from torch import Tensor
 
 from plackett.neural.extreme_data import ROWS_AT_ONCE, row_slices, rows_on_device
 from plackett.neural.extreme_network import ExtremeNetwork, Rows, gather_scores
-from plackett.neural.kernel_path import KernelPath
-from plackett.neural.linear_path import LinearPath
+from plackett.neural.ridge_paths import KernelPath, LinearPath
 from plackett.neural.top_labels import Layer, top_columns
 
 _SCORES_AT_ONCE = 1 << 24

@@ -24,9 +24,8 @@ from plackett.neural.extreme_data import (
     without_grades,
 )
 from plackett.neural.extreme_network import ExtremeNetwork, gather_scores
-from plackett.neural.kernel_path import KernelPath
-from plackett.neural.linear_path import LinearPath
 from plackett.neural.regularizers import Regularizer, plain
+from plackett.neural.ridge_paths import KernelPath, LinearPath
 from plackett.neural.top_labels import top_columns
 
 _SCORES_HELD = 1 << 24  # with more scores in a batch, the output layer and the loss are fused
