@@ -22,9 +22,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from plackett import ExtremeClassifier, NeuralRanker, losses, partition_log_likelihood
 from plackett.data import Ballots, MultilabelData, describe, dump_xmc, load_rankings_csv, make_multilabel
+from plackett.data.labels import label_matrix
 from plackett.errors import DataError
 from plackett.estimators import load_model, make_model
-from plackett.estimators.extreme import labels_of
 from plackett.estimators.recipes import make_recipe
 from plackett.losses import LOSSES, loss_names
 from plackett.metrics import (
@@ -747,7 +747,7 @@ def test_scores_that_are_not_finite_are_refused(hidden: tuple[int, ...], data: M
 
 def test_dense_grades_become_sparse() -> None:
     """The lowest grade of a row is left out; with NaN, only NaN is."""
-    Y = labels_of(np.array([[3.0, 1.0, 2.0], [np.nan, 0.0, -1.0], [2.0, 2.0, 2.0], [np.nan] * 3]), 4)
+    Y = label_matrix(np.array([[3.0, 1.0, 2.0], [np.nan, 0.0, -1.0], [2.0, 2.0, 2.0], [np.nan] * 3]), 4)
     assert Y.shape == (4, 3)
     assert Y.indptr.tolist() == [0, 2, 4, 4, 4]
     assert (Y.indices.tolist(), Y.data.tolist()) == ([0, 2, 1, 2], [3.0, 2.0, 0.0, -1.0])

@@ -11,22 +11,30 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from plackett.arguments import (
-    as_array,
     as_csr,
     as_numbers,
-    check_exact,
     check_positive,
     check_range,
     check_same_index,
 )
-from plackett.data.containers import Ballots, MultilabelData, RankingData, without_zeros
+from plackett.data.containers import Ballots, MultilabelData, RankingData
+from plackett.data.labels import (
+    check_names,
+    checked_tags,
+    has_grades,
+    is_sparse,
+    is_tags,
+    label_matrix,
+    learn_names,
+    tag_matrix,
+    without_grades,
+)
 from plackett.data.listed_rows import as_rows, is_checked
-from plackett.data.tags import check_names, checked_tags, is_tags, learn_names, tag_matrix
 from plackett.data.untrusted import field
 from plackett.estimators import parameter_checks
 from plackett.estimators.network_estimator import NeuralEstimator, find_processes, import_torch
@@ -244,7 +252,7 @@ class ExtremeClassifier(NeuralEstimator):
             )
         check_same_index(X=X, Y=Y)
         rows = self._rows(X, reset=reset)
-        return rows, labels_of(self._matrix(Y, reset), rows.shape[0])
+        return rows, label_matrix(self._matrix(Y, reset), rows.shape[0])
 
     def _matrix(self, Y: Any, reset: bool) -> Any:
         """Lists of tags as a matrix with a column for each name; a matrix as it is."""
@@ -421,7 +429,7 @@ class ExtremeClassifier(NeuralEstimator):
             resume: resume from the checkpoint if there is one; False: start over.
         """
         import_torch("ExtremeClassifier")
-        from plackett.neural.extreme_data import LabelledRows, LabelSampler, without_grades
+        from plackett.neural.extreme_data import LabelledRows, LabelSampler
         from plackett.neural.extreme_task import ExtremeLoss, ExtremeMetric, ExtremeTask
         from plackett.neural.training_loop import TaskMaker
 
@@ -498,7 +506,6 @@ class ExtremeClassifier(NeuralEstimator):
     def _calibrated(self, rows: Any, labels: csr_array) -> tuple[float, float]:
         """Slope and intercept of the probabilities that fit these rows best."""
         from plackett.neural.calibration import fit_calibration
-        from plackett.neural.extreme_data import without_grades
 
         has, size = without_grades(labels), max(1, _SCORES_HELD // self.n_labels_)
         starts = range(0, rows.shape[0], size)
@@ -638,8 +645,6 @@ class ExtremeClassifier(NeuralEstimator):
     def score(self, X: Any, Y: Any = None, *, sample_weight: Any = None) -> float:
         """nDCG@10 of the labels that rows have; with fewer than ten labels, at that number."""
         import_torch("score")
-        from plackett.neural.extreme_data import without_grades
-
         rows, labels = self._data(X, Y)
         weights = _row_weights(sample_weight, rows.shape[0])
         k = min(10, self.n_labels_)
@@ -773,50 +778,6 @@ def _temporary_file(path: Path) -> Path:
     """A temporary file, to be moved into the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.weights")
-
-
-def is_sparse(X: Any) -> bool:
-    return bool(issparse(X))  # bool(): no type narrowing
-
-
-def has_grades(Y: csr_array) -> bool:
-    return Y.nnz > 0 and bool((Y.data != Y.data[0]).any())
-
-
-def labels_of(Y: Any, rows: int) -> csr_array:
-    """Y as CSR: the grades of the labels above the lowest tier of each row, columns ascending."""
-    if is_sparse(Y):
-        matrix = without_zeros(as_csr("Y", Y))
-        check_exact("Y", matrix.data)
-    else:
-        dense = as_array("Y", Y)
-        if dense.dtype.kind not in "biuf":
-            raise ValueError(f"Y must hold numbers, got {dense.dtype}. Unknown label type")
-        if dense.ndim != 2:
-            raise ValueError(f"Y must have two dimensions, (rows, labels), got shape {dense.shape}")
-        if np.isinf(dense).any():
-            raise ValueError("Y must be finite or NaN, got infinity")
-        if dense.size and np.isnan(dense).all():
-            raise ValueError("Y must grade at least one label, got NaN alone")
-        check_exact("Y", dense)
-        is_indicator = bool(((dense == 0) | (dense == 1)).all())  # a row may have all labels, or none
-        matrix = csr_array(dense) if is_indicator else _above_lowest(dense.astype(np.float64))
-    if matrix.shape[0] != rows:
-        raise ValueError(f"Y must have a row for each of the {rows} rows of X, got {matrix.shape[0]}")
-    if matrix.shape[1] == 0:
-        raise ValueError("Y must have at least one label, got none")
-    if not np.isfinite(matrix.data).all():
-        raise ValueError("Y must be finite, got NaN or infinity")
-    return matrix
-
-
-def _above_lowest(grades: npt.NDArray[np.float64]) -> csr_array:
-    """Dense grades as CSR, without the lowest tier of each row: NaN if there is any, otherwise the smallest grade."""
-    has_missing = np.isnan(grades).any(1, keepdims=True)
-    lowest = np.where(has_missing, -np.inf, np.nan_to_num(grades, nan=np.inf).min(1, keepdims=True, initial=np.inf))
-    row, column = np.nonzero(grades > lowest)
-    counts = np.bincount(row, minlength=len(grades))
-    return csr_array((grades[row, column], column, np.concatenate(([0], np.cumsum(counts)))), shape=grades.shape)
 
 
 def _row_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.float64]:

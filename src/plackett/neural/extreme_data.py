@@ -12,15 +12,11 @@ import torch
 from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
+from plackett.data.labels import has_grades
 from plackett.lists import IntArray
 from plackett.neural.extreme_network import SparseRows
 
 ROWS_AT_ONCE = 1024
-
-
-def without_grades(Y: csr_array) -> csr_array:
-    """The same labels, all with grade 1."""
-    return csr_array((np.ones(Y.nnz), Y.indices, Y.indptr), shape=Y.shape)
 
 
 def rows_on_device(rows: Any, device: torch.device) -> SparseRows | Tensor:
@@ -70,7 +66,7 @@ class LabelledRows:
 
     def __init__(self, X: Any, Y: csr_array, weights: npt.NDArray[np.float64], device: torch.device) -> None:
         self.X, self.Y, self.weights, self.device = X, Y, weights, device
-        self._has_grades = Y.nnz > 0 and bool((Y.data != Y.data[0]).any())
+        self._has_grades = has_grades(Y)
         self._lowest = min(0.0, float(Y.data.min()) - 1.0) if self._has_grades else 0.0
 
     def __len__(self) -> int:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from plackett.data.labels import without_grades
 from plackett.lists import IntArray
 from plackett.losses.fused_layer import GatheredColumns
 from plackett.losses.registry import Loss
@@ -21,7 +22,6 @@ from plackett.neural.extreme_data import (
     LabelSampler,
     batches_of_rows,
     row_slices,
-    without_grades,
 )
 from plackett.neural.extreme_network import ExtremeNetwork, gather_scores
 from plackett.neural.regularizers import Regularizer, plain

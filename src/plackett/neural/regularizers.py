@@ -25,8 +25,9 @@ from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
 from plackett.arguments import check_choice
+from plackett.data.labels import without_grades
 from plackett.lists import IntArray
-from plackett.neural.extreme_data import BatchLabels, LabelledRows, rows_on_device, without_grades
+from plackett.neural.extreme_data import BatchLabels, LabelledRows, rows_on_device
 
 STRENGTHS = {"glas": 1.0, "smoothing": 0.05, "mixup": 0.2, "tail": 0.1}
 """The regularisers, and the strength of each where none is given."""

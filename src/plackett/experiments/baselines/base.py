@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from plackett.arguments import check_positive
 from plackett.data.containers import MultilabelData
-from plackett.estimators.extreme import labels_of
+from plackett.data.labels import label_matrix
 from plackett.lists import IntArray
 from plackett.metrics import multilabel_ndcg
 from plackett.metrics.multilabel_kernels import rank_columns
@@ -60,7 +60,7 @@ class Baseline(BaseEstimator, ABC):
         elif Y is None:
             raise ValueError("Y must be a matrix (rows, labels), got None")
         rows = self._features(X, reset=True)
-        labels = labels_of(Y, rows.shape[0]).astype(rows.dtype)
+        labels = label_matrix(Y, rows.shape[0]).astype(rows.dtype)
         if not (labels.data == 1).all():
             raise ValueError(f"Y must contain only 0 and 1, got {labels.data[labels.data != 1][0]}")
         if not labels.nnz:
