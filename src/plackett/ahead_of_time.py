@@ -1,7 +1,7 @@
-"""Compile all kernels ahead of time, in parallel processes: for images of containers and for continuous integration.
+"""Compile all kernels ahead of time, in parallel processes: for container images and continuous integration.
 
-A kernel is compiled for the types that it is called with, so each task below calls a family of kernels in all ways in
-which the package does, on a few items. Tasks share few kernels, so that processes rarely compile the same one twice.
+A kernel is compiled for the types that it is called with, so each task below calls a family of kernels in all the ways
+the package does, on a few items. Tasks share few kernels, so processes rarely compile the same one twice.
 """
 
 import io
@@ -186,7 +186,7 @@ TASKS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
     "files": (_files, ()),
     "values": (_values, ()),
 }
-"""What to call, and the packages it needs; the longest first."""
+"""What to call, and the packages it needs; the slowest first."""
 
 
 def compile_kernels(*, jobs: int | None = None, progress: bool = True) -> Path:
@@ -222,7 +222,7 @@ def compile_kernels(*, jobs: int | None = None, progress: bool = True) -> Path:
 
 
 def _run_tasks(waiting: list[str], lock: threading.Lock) -> Iterator[list[str]]:
-    """Run waiting tasks one by one in a process of its own; yields after each the failures, if any."""
+    """Run waiting tasks one by one in a separate process; yields the failures, if any, after each task."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PLACKETT_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "plackett.ahead_of_time"]
     with subprocess.Popen(  # noqa: S603 - this interpreter, with a fixed command
@@ -248,7 +248,7 @@ def _run_tasks(waiting: list[str], lock: threading.Lock) -> Iterator[list[str]]:
 def _serve() -> None:
     """Run the tasks named on standard input, one per line, and answer each with a line."""
     announce_nothing()
-    warnings.simplefilter("ignore")  # such as of fits that were stopped early
+    warnings.simplefilter("ignore")  # such as those of fits that stop early
     answers, sys.stdout = sys.stdout, sys.stderr  # tasks must not print in between
     for line in sys.stdin:
         try:

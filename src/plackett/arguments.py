@@ -227,7 +227,7 @@ def whole_numbers(name: str, values: Any) -> IntArray:
         raise ValueError(f"{name} must hold whole numbers, got {array.dtype}")
     if array.max() > _LARGEST_INDEX or array.min() < -_LARGEST_INDEX:
         raise ValueError(
-            f"{name} must hold whole numbers of at most {_LARGEST_INDEX}, got {array.max()} and {array.min()}"
+            f"{name} must hold whole numbers of at most {_LARGEST_INDEX} in size, got {array.min()} to {array.max()}"
         )
     return array.astype(np.int64)
 

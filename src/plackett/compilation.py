@@ -10,7 +10,7 @@ it finds; and after a truncated file or a full disk every call fails. So we writ
 - The file is executed, so it is used only if its owner is the user or root and nobody else can write to it or its
   folder. Nobody else can create such a file, so the parents of the folder do not matter and no signature is needed.
 - If reading or writing fails, the kernel is compiled in memory, with a warning if it cannot be cached.
-- A process that compiles says so once: on standard error if that is a terminal, else in the log "plackett".
+- A process that compiles says so once: on standard error if that is a terminal, otherwise in the log "plackett".
 
 The folder is `kernels` in $PLACKETT_CACHE_DIR or the user's cache directory. Kernels return numbers, never arrays:
 numba calls Python to wrap an array, and a Ctrl-C that arrives there becomes a SystemError.
@@ -67,7 +67,7 @@ def inner_sum(function: Callable[..., Any]) -> Any:
 
 
 def _without_literals(dispatcher: Any) -> Any:
-    """Compile f(x, 0) as f(x, n): numba would compile the function once more for the constant."""
+    """Compile f(x, 0) as f(x, n): numba would compile the function again for the constant."""
     resolve = dispatcher.get_call_template
     dispatcher.get_call_template = lambda args, kws: resolve([unliteral(a) for a in args], kws)
     return dispatcher
@@ -195,7 +195,7 @@ def _announce(folder: Path | None) -> None:
 
 
 def _is_terminal(stream: Any) -> bool:
-    """Also for the stream under a progress bar, whose own isatty is always False in rich before 15."""
+    """Asks the file, because isatty of the stream under a progress bar is always False in rich before 15."""
     try:
         return os.isatty(stream.fileno())
     except (AttributeError, OSError, ValueError):  # no stream, no file, or a closed one
@@ -267,7 +267,7 @@ def _symbols(library: Any) -> list[str]:
 
 
 def _prepare(target_context: Any, symbols: list[str]) -> None:
-    """Provide what compiled code needs to run. What numba needs only to compile takes longer to load than itself."""
+    """Load what compiled code needs to run, and no more: what numba needs only to compile takes long to load."""
     rtsys.initialize(target_context)
     if any(address_of_symbol(name) is None for name in symbols):
         target_context.refresh()

@@ -1,10 +1,11 @@
-"""How numba compiles the kernels of this package: quicker than by default, to the same machine code.
+"""How numba compiles the kernels of this package: faster than by default, to the same machine code.
 
-numba by itself optimises every function with all functions that it calls and generates its machine code. A function
-four levels down is thus optimised five times, and nobody calls the machine code of the lower levels. Here a function
-that only compiled code calls stays plain LLVM code, which the kernel includes; so do numba's own functions, such as
-`np.empty` and `min`. While numba types a function it searches dozens of candidates for every `a + b`; here it searches
-once for each pair of types. It loads its registries once, not for every function. And it does not collect garbage.
+By default, numba optimises every function together with all functions that it calls, and generates its machine code. A
+function four levels down is thus optimised five times, and nothing calls the machine code of the lower levels. Here a
+function that only compiled code calls stays plain LLVM code, which the kernel includes; so do numba's own functions,
+such as `np.empty` and `min`. While numba types a function it searches dozens of candidates for every `a + b`; here it
+searches once for each pair of types. It loads its registries once, not for every function, and garbage collection is
+off.
 """
 
 import gc
@@ -24,8 +25,8 @@ from numba.core.registry import cpu_target
 from numba.core.typed_passes import NativeLowering
 from numba.core.typing.templates import _OverloadFunctionTemplate
 
-# Passes of numba for what most kernels do not contain: `with`, exceptions with arguments, array expressions, functions
-# inlined before their types are known; and, in functions with code of their own inside, closures and comprehensions.
+# numba passes for constructs that most kernels do not contain: `with`, exceptions with arguments, array expressions,
+# functions inlined before their types are known, and closures and comprehensions.
 _UNUSED = {
     "LiteralPropagation", "Rewrite dynamic raises", "dump_parfor_diagnostics", "find_literally", "inline_closure_likes",
     "inline_inlinables", "literal_unroll", "make_function_op_code_to_jit_function", "nopython_rewrites", "with_lifting",
@@ -37,7 +38,7 @@ _OPERATORS = frozenset(value for value in vars(operator).values() if callable(va
 class _RememberingContext:
     """A typing context of numba that remembers the types of operators on numbers, and of elements of arrays."""
 
-    _signatures: dict[Any, Any] = {}  # shared: what numba answers depends on the types alone  # noqa: RUF012
+    _signatures: dict[Any, Any] = {}  # shared: numba's answer depends only on the types  # noqa: RUF012
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -96,7 +97,7 @@ class _IncludedLibrary(JITCodeLibrary):
         return super()._get_module_for_linking()
 
     def _get_module_for_linking(self) -> Any:
-        """The code with all functions it calls, for libraries of numba's own."""
+        """The code with all functions it calls, for numba's own libraries."""
         module = self.own_module().clone()
         for library in _link_all(module, self._linking_libraries):
             module.link_in(library._get_module_for_linking(), preserve=True)
@@ -104,7 +105,7 @@ class _IncludedLibrary(JITCodeLibrary):
 
 
 class _SeparateLibrary(_IncludedLibrary):
-    """LLVM code that is linked into kernels as a function of its own."""
+    """LLVM code that is linked into kernels as a separate function."""
 
     def add_ir_module(self, module: Any) -> None:
         """Forbid inlining while the code is text: llvmlite before 0.48 can set this only on return values later."""
@@ -128,7 +129,7 @@ def _link_all(module: Any, libraries: list[JITCodeLibrary]) -> list[JITCodeLibra
 
 
 class _KernelLibrary(JITCodeLibrary):
-    """Machine code of a kernel and of all that it includes."""
+    """Machine code of a kernel and of everything it includes."""
 
     _linking_libraries: list[JITCodeLibrary]
     rounds = 2
@@ -243,7 +244,7 @@ class LightCompiler(KernelCompiler):
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """numba keeps nearly all that it creates."""
+    """Collecting would gain nothing: numba keeps nearly all that it creates."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -255,7 +256,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def _registries_loaded() -> Iterator[None]:
-    """Within this block numba adds what is new in its registries, but does not import them again."""
+    """Within this block, numba adds what is new in its registries but does not import them again."""
     contexts: list[Any] = [cpu_target.target_context, cpu_target.typing_context]
     for context in contexts:
         context.load_additional_registries = lambda context=context: _add_new(context)
@@ -273,7 +274,7 @@ def _add_new(context: Any) -> None:
 
 @contextmanager
 def _functions_of_numba_included() -> Iterator[None]:
-    """Within this block numba's own functions are compiled by `OverloadCompiler`."""
+    """Within this block, `OverloadCompiler` compiles numba's own functions."""
     template: Any = _OverloadFunctionTemplate
     choose = template._get_jit_decorator
     options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": OverloadCompiler}
@@ -291,12 +292,12 @@ class IncludedCompiler(_Compiler):
 
 
 class OverloadCompiler(IncludedCompiler):
-    """As `IncludedCompiler`, for a function of numba, which may contain anything."""
+    """As `IncludedCompiler`, for numba's own functions, which may contain anything."""
 
     left_out = frozenset()
 
 
 class SeparateCompiler(_Compiler):
-    """As `IncludedCompiler`, for a function that stays a function of its own."""
+    """As `IncludedCompiler`, for a function that stays separate."""
 
     lowering = _SeparateLowering

@@ -263,7 +263,7 @@ def test_collinear_and_separating_features_are_refused() -> None:
     with pytest.warns(UserWarning, match="the data alone do not determine all scores"):
         assert RankAggregator(ties="davidson", ridge=1.0).fit(data, features=items).converged_
     telling = np.asarray(data.outcome, float)[:, None]
-    with pytest.raises(NoMaximumError, match="above all 'feature1', separate wins from losses perfectly"):
+    with pytest.raises(NoMaximumError, match="especially 'feature1', separate wins from losses perfectly"):
         RankAggregator(ties="half").fit(data, features=telling)
     assert RankAggregator(ties="half", feature_ridge=1.0).fit(data, features=telling).coef_[0] > 1.0
     with pytest.raises(ValueError, match=r"features must be among those of the comparisons \(x0\), got 'x7'"):
@@ -380,7 +380,7 @@ def test_categories_have_boards_of_their_own(tmp_path: Path) -> None:
     loaded = RankAggregator.load(tmp_path / "model")
     assert loaded.category_differences() == differences
     few = replace(data, by=Factor(np.where(np.arange(400) == 0, 1, 0).astype(np.int32), ["most", "one"]))
-    with pytest.raises(ValueError, match=r"category 'one' cannot be fitted: .* Leave it out, or give a prior"):
+    with pytest.raises(ValueError, match=r"category 'one' cannot be fitted: .* Leave it out, or set a prior"):
         RankAggregator(ties="half").fit(few)
 
 

@@ -291,7 +291,7 @@ def test_predict_without_a_model_is_refused(plackett: Any, tmp_path: Path) -> No
     dump_letor(make_tiered_lists(3, random_state=0), tmp_path / "data.txt")
     code, _, error = plackett("predict", tmp_path, tmp_path / "data.txt", "-o", tmp_path / "scores.txt")
     assert code == 1
-    assert "no model" in error
+    assert "not a model" in error
 
 
 def test_width_comes_from_the_model(plackett: Any, tmp_path: Path) -> None:

@@ -268,7 +268,7 @@ def test_bad_predictions_are_refused(plackett: Any, lists: Path, rows: Path, tmp
         ([wide, lists / "test.txt"], 1, "data must be MultilabelData to be scored by ExtremeClassifier"),
         ([ranker, lists / "test.txt", "--top", 0], 2, "Invalid value for '--top'"),
         ([wide, rows / "test.txt", "--top", -1], 2, "Invalid value for '--top'"),
-        ([tmp_path, lists / "test.txt"], 1, "no model"),
+        ([tmp_path, lists / "test.txt"], 1, "not a model"),
         ([lists / "test.txt", lists / "test.txt"], 1, "not a readable model"),
         ([ranker, tmp_path / "nothing.txt"], 1, "nothing.txt"),
     ):

@@ -172,7 +172,7 @@ def test_preflib_kind_must_fit_the_ballots(tmp_path: Path) -> None:
     dump_preflib(ballots, tmp_path / "a.toi")
     assert sets_of(load_preflib(tmp_path / "a.toi")) == sets_of(ballots)
     for kind in ("soc", "soi", "toc"):
-        with pytest.raises(ValueError, match=r"must end with .toi or a wider kind"):
+        with pytest.raises(ValueError, match=r"must end with .toi or a more general kind"):
             dump_preflib(ballots, tmp_path / f"a.{kind}")
     strict = ballots.select([1])
     for kind in KINDS[1:4:2]:

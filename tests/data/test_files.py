@@ -389,7 +389,7 @@ def test_mount_points_are_known(tmp_path: Path) -> None:
 def test_mounted_model_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "plackett.json").write_text("{}")
     monkeypatch.setattr(persistence, "is_mounted", lambda path: path == tmp_path)
-    with pytest.raises(OSError, match="is a mount point: name a folder inside it"):
+    with pytest.raises(OSError, match="is a mount point: choose a folder inside it"):
         persistence.check_folder(tmp_path)
 
 

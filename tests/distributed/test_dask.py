@@ -158,8 +158,8 @@ def test_workers_draw_the_same_rows_as_one_machine() -> None:
         ({"qid": None, "group": [3, 3]}, "group must add up to the number of rows, 4, got a sum of 6"),
         ({"y": None}, "requires y to be passed"),
         ({"y": np.zeros(4)}, "y must be a Dask array, DataFrame or Series, got ndarray"),
-        ({"callbacks": [print]}, "callbacks and checkpoint do not work on Dask"),
-        ({"checkpoint": "state"}, "callbacks and checkpoint do not work on Dask"),
+        ({"callbacks": [print]}, "callbacks and checkpoint are not supported on Dask"),
+        ({"checkpoint": "state"}, "callbacks and checkpoint are not supported on Dask"),
         ({"client": 3}, "client must be a synchronous distributed.Client or an address, got 3"),
         ({"y": da.from_array(np.array([0, 1, np.nan, 1]), chunks=2)}, "y must be finite"),
         ({"sample_weight": da.from_array(np.array([1.0, 2.0, 1.0, 1.0]), chunks=2)}, "constant within a list"),
@@ -201,7 +201,7 @@ def test_fit_needs_a_client() -> None:
     except ValueError as error:
         print(json.dumps(str(error)))
     """
-    assert run_alone(code) == "client must be a distributed.Client or an address where none is open, got None"
+    assert run_alone(code) == "client must be a distributed.Client or an address if no client is open, got None"
 
 
 def test_dask_is_imported_only_when_used() -> None:
@@ -537,7 +537,7 @@ def test_arrays_features_and_weights_match_one_machine(rng: np.random.Generator,
         assert simple.ballots_hash_ == RankAggregator().fit(array).ballots_hash_ != found.ballots_hash_
         with pytest.raises(ValueError, match="sample_weight must have the 4 partitions of ballots, got 1"):
             RankAggregator().fit(array, sample_weight=da.from_array(weights, chunks=60))
-        with pytest.raises(ValueError, match="got a DataFrame: take to_dask_array"):
+        with pytest.raises(ValueError, match="got a DataFrame: use to_dask_array"):
             RankAggregator().fit(dd.from_pandas(pd.DataFrame(orders), npartitions=2))
     found.save(tmp_path / "model")
     loaded = RankAggregator.load(tmp_path / "model")
@@ -582,7 +582,7 @@ def test_items_without_a_finite_worth_match_one_machine(rng: np.random.Generator
             RankAggregator(ties="unknown").fit(ties)
         with pytest.raises(ValueError, match=r"1 of 3 ballots \(33\.3%\) are pairs that ended level"):
             RankAggregator().fit(ties)
-        with pytest.raises(ValueError, match="ballots on Dask take neither ties other than 'unknown'"):
+        with pytest.raises(ValueError, match="ballots on Dask need ties='unknown'"):
             RankAggregator(ties="davidson").fit(ties)
         np.testing.assert_allclose(many.scores_, one.scores_, atol=1e-9)
         with pytest.raises(ValueError, match="at least one item above another"):

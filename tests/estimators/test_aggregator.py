@@ -246,7 +246,7 @@ def changed_ballots(**changes: Any) -> Ballots:
 @pytest.mark.parametrize(
     ("ballots", "problem"),
     [
-        ([["a", "b", "a"]], "a ballot must name an item once, got 'a' twice on ballot 0"),
+        ([["a", "b", "a"]], "a ballot must name each item at most once, got 'a' twice on ballot 0"),
         ([["a", "b"], ["b", {"a", "c"}, "a"]], "'a' twice on ballot 1"),
         (changed_ballots(items=np.array([0, 1, 1, 1])), "'b' twice on ballot 1"),
         ([["a", "a"]], "at least two items, got 1"),
@@ -255,11 +255,11 @@ def changed_ballots(**changes: Any) -> Ballots:
         ([["a"]], "at least two items, got 1"),
         ([["a"], ["b"]], "at least one item above another"),
         ([[["a", "b"]]], "ended level"),
-        (changed_ballots(weights=np.zeros(2)), "none of weight above 0"),
+        (changed_ballots(weights=np.zeros(2)), "none with a weight above 0"),
         (changed_ballots(weights=np.array([1.0, -1.0])), "weights must be at least 0, got -1.0 for ballot 1"),
         (changed_ballots(weights=np.array([1.0, np.nan])), "weights must be finite, got nan at position 1"),
         (changed_ballots(labels=np.array([2.0, np.inf, 2.0, 1.0])), "labels must be finite, got inf at position 1"),
-        (changed_ballots(names=["a", "a"]), "names of items must be different, got 'a' twice"),
+        (changed_ballots(names=["a", "a"]), "item names must be unique, got 'a' twice"),
         (["ab", "ba"], "ballot 0 must be a sequence of items, best first, got 'ab'"),
         ([{"a", "b"}], "ballot 0 must be a sequence of items, best first"),
         ([3, 4], "ballot 0 must be a sequence of items"),
@@ -369,7 +369,7 @@ def test_items_with_equal_features_are_equal() -> None:
     rankings = [["a", "c", "d"], ["d", "b"], ["c", "a"], ["d", "a", "c"], ["b", "c"]]
     model = RankAggregator().fit(rankings, X=[[1.0], [1.0], [2.0], [4.0]])
     assert model.difference("a", "b") == (0.0, 0.0, 0.0, 0.0, 1.0)
-    with pytest.raises(ValueError, match="items of different features, got 'a' and 'b' with equal ones"):
+    with pytest.raises(ValueError, match="items with different features, got 'a' and 'b' with equal ones"):
         model.quasi_variances()
     assert model.rank_.tolist() == [3, 3, 2, 1]
     low, high = model.rank_intervals(0.99, random_state=0)

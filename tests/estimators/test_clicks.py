@@ -214,7 +214,7 @@ def test_drop_in_objectives_learn_positions(library, log):
             assert objective.position_bias_.bias[-1] < -1.0
     assert np.array_equal(found["equal"], found["without"])
     assert not np.array_equal(found["with"], found["without"])
-    with pytest.raises(AttributeError, match="position_bias_ needs position="):
+    with pytest.raises(AttributeError, match="position_bias_ exists only after training with position="):
         _ = objective.position_bias_
 
 
@@ -387,7 +387,7 @@ def test_lightgbm_objectives_and_penalties_are_refused(log):
         MODELS["trees"](objective="lambdamart").fit(clicks, position=truth.position)
     with pytest.raises(ValueError, match="position_penalty must be at least 0, got -1"):
         MODELS["trees"](position_penalty=-1.0).fit(clicks, position=truth.position)
-    with pytest.raises(ValueError, match="do not work on Dask"):
+    with pytest.raises(ValueError, match="are not supported on Dask"):
         MODELS["trees"]().fit(clicks, position=truth.position, client="tcp://nowhere")
 
 

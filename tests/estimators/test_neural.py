@@ -457,9 +457,9 @@ def test_loaded_model_matches_the_saved_one(
 
 
 def test_invalid_models_are_refused(data: RankingData, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no model"):
+    with pytest.raises(DataError, match="not a model"):
         NeuralRanker.load(tmp_path)
-    with pytest.raises(DataError, match="no model"):
+    with pytest.raises(DataError, match="not a model"):
         load_model(tmp_path / "nothing")
     path = tmp_path / "model"
     model = NeuralRanker(**SETTINGS).fit(data)
@@ -877,7 +877,7 @@ def test_bad_losses_are_refused(objective: Any, message: str, data: RankingData)
         ({"early_stopping_rounds": 5}, "early_stopping_rounds needs an eval_set or validation_fraction"),
         ({"early_stopping_rounds": 5, "eval_metric": [], "validation_fraction": 0.5}, "eval_metric must name"),
         ({"validation_fraction": 1.5}, "validation_fraction must be a number between 0 and 1"),
-        ({"validation_fraction": 0.001}, "validation_fraction=0.001 of 40 lists leaves nothing"),
+        ({"validation_fraction": 0.001}, "validation_fraction=0.001 of 40 lists leaves one side empty"),
         ({"eval_metric": "ndgc"}, "metric must be one of"),
         ({"network": 3}, "network must be a torch module, or a function"),
         ({"network": lambda _: 3}, "network must be a torch module, or a function"),

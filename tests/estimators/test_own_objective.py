@@ -120,7 +120,7 @@ def detached(scores: torch.Tensor, labels: torch.Tensor, offsets: torch.Tensor) 
     [
         (wrong_shape, r"wrong_shape must return one value per list, shape \(25,\), got"),
         (no_tensor, r"no_tensor must return one value per list, shape \(25,\), got float"),
-        (detached, "the loss 'detached' must depend on the scores by operations of torch alone"),
+        (detached, "'detached' must compute its value from the scores with torch operations alone"),
     ],
 )
 def test_functions_that_are_not_losses_are_refused(model: Any, function: Any, message: str, data: RankingData) -> None:

@@ -86,7 +86,7 @@ def test_folders_with_other_files_are_not_replaced(name: str, fitted: Callable[[
         (path / name[:-1]).symlink_to(tmp_path / "elsewhere")
     else:
         (path / name).write_text("precious")
-    with pytest.raises(FileExistsError, match=rf"holds more than a model, which would be lost: {name.strip('/@')}"):
+    with pytest.raises(FileExistsError, match=rf"holds more than a model: {name.strip('/@')} would be lost"):
         fitted("linear").save(path)
     assert all((path / name).read_bytes() == content for name, content in before.items())
     assert (path / name.strip("@")).lstat()
@@ -177,7 +177,7 @@ def test_unwritable_folders_are_an_error(
         fitted("linear").save(tmp_path / "a")
     fitted("linear").save(tmp_path / "model")
     monkeypatch.setattr(persistence, "can_create_files", lambda _: False)  # root ignores permissions
-    with pytest.raises(PermissionError, match="may not be replaced"):
+    with pytest.raises(PermissionError, match="cannot be replaced: no permission"):
         fitted("linear").save(tmp_path / "model")
     monkeypatch.setattr("plackett.data.files.can_create_files", lambda _: False)
     with pytest.raises(PermissionError, match="no permission to create a folder in"):

@@ -195,14 +195,14 @@ def test_paragraph_matches_the_results() -> None:
     assert "better in 60, worse in 0, not significantly different in 0 of 60" in text
     assert "grows over lower_bound with the share of the list in the upper tiers" in text
     assert "shrinks over none" in text
-    assert "Largest losses: none that is significant" in text
+    assert "Largest losses: none that are significant" in text
 
     costs = simulation.find(SMALL, simulated(-0.02, -0.05))
     assert not any(claim.holds for claim in costs.claims)
     text = costs.sections[0].text
     assert "better in 0, worse in 60" in text
     assert "grows over none" in text
-    assert "Largest gains: none that is significant" in text
+    assert "Largest gains: none that are significant" in text
     assert "Largest losses: -0.07" in text
 
     level = simulation.find(SMALL, simulated(0.02, 0.0))

@@ -67,7 +67,7 @@ BAD = {
     "impossible": ({"logging_log_prob": np.where(np.arange(24) == 3, -np.inf, LOGGING)}, "finite, got -inf at 3"),
     "nan": ({"rewards": np.full(24, np.nan)}, "rewards must be finite"),
     "overflow": ({"logging_log_prob": LOGGING - 1e3}, "a ratio that overflows"),
-    "never": ({"target_log_prob": np.full(24, -np.inf), "estimator": "self-normalised"}, "never does what was logged"),
+    "never": ({"target_log_prob": np.full(24, -np.inf), "estimator": "self-normalised"}, "never takes a logged action"),
 }
 
 

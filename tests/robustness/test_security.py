@@ -844,7 +844,7 @@ def test_long_descriptions_are_refused(
     monkeypatch.setattr(persistence, "_LARGEST_DESCRIPTION", 200)
     with pytest.raises(DataError, match=r"plackett.json has more than 200 bytes"):
         load_model(models["linear"])
-    with pytest.raises(ValueError, match="the description of a model may have 200 bytes, got"):
+    with pytest.raises(ValueError, match="the description of a model must have at most 200 bytes, got"):
         RankAggregator().fit([["a", "b"], ["b", "a"]]).save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

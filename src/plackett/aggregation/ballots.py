@@ -116,7 +116,7 @@ def _numbers_of(values: Sequence[Any], names: Sequence[Any]) -> IntArray:
     try:
         return np.array([numbers[value] for value in values], np.int64)
     except KeyError as error:
-        raise ValueError(f"ballots must hold items of the model, got {error.args[0]!r}") from None
+        raise ValueError(f"ballots must hold only items of the model, got {error.args[0]!r}") from None
 
 
 def check_names(names: Sequence[Any]) -> None:
@@ -127,10 +127,10 @@ def check_names(names: Sequence[Any]) -> None:
         if is_missing(name) or name != name:
             raise ValueError(f"items must not be missing, got {name!r}: pass rankings of different lengths, unpadded")
     if len(names) < 2:
-        raise ValueError(f"ballots must be about at least two items, got {len(names)}")
+        raise ValueError(f"ballots must name at least two items, got {len(names)}")
     if len(set(names)) < len(names):
         doubled = next(name for name, count in Counter(names).items() if count > 1)
-        raise ValueError(f"names of items must be different, got {doubled!r} twice")
+        raise ValueError(f"item names must be unique, got {doubled!r} twice")
 
 
 def restrict(ballots: Ballots, kept: npt.NDArray[np.bool_]) -> Ballots:
@@ -308,7 +308,7 @@ def _merge(rankings: Rankings, ballots: Ballots, keep_ties: bool) -> Rankings:
     if doubled >= 0:
         ballot = int(np.searchsorted(rankings.offsets, doubled, side="right")) - 1
         name = ballots.names[rankings.items[doubled]]
-        raise ValueError(f"a ballot must name an item once, got {name!r} twice on ballot {ballot}")
+        raise ValueError(f"a ballot must name each item at most once, got {name!r} twice on ballot {ballot}")
     compares = np.diff(rankings.offsets if keep_ties else rankings.ballot_tiers) > 1
     useful = np.flatnonzero(compares & (rankings.weights > 0.0))
     first, group = np.arange(len(useful)), np.arange(len(useful))

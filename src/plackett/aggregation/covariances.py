@@ -59,7 +59,7 @@ def _bread(data: WorthProblem, penalised: WorthProblem, parameters: Floats) -> F
         if not (penalised.ridge or penalised.feature_ridge) and penalised.size == data.size:
             raise
         warnings.warn(
-            "the data alone do not determine all scores: their standard errors rest on the ridge or prior as well",
+            "the data alone do not determine all scores: their standard errors depend on the ridge or prior as well",
             stacklevel=5,
         )
         full = penalised.covariance(_with_ghost(penalised, data, parameters))

@@ -131,7 +131,7 @@ def quasi_variances(covariance: Floats, names: Sequence[Any]) -> QuasiVariances:
     if target.min() <= 0.0:
         i, j = np.argwhere(target <= 0.0)[0]
         raise ValueError(
-            f"quasi-variances need items of different features, got {names[i]!r} and {names[j]!r} with equal ones"
+            f"quasi-variances need items with different features, got {names[i]!r} and {names[j]!r} with equal ones"
         )
     if n == 2:
         return QuasiVariances(np.full(2, 0.5 * target[0, 1]), 0.0)

@@ -156,7 +156,7 @@ class Leaderboard:
         """(samples, items), by the Bayesian bootstrap."""
         if self._fit is None:
             raise ValueError(
-                "the bootstrap needs the ballots, which are not saved and stay on Dask: fit the model again in memory"
+                "the bootstrap needs the ballots, which are neither saved nor taken from Dask: fit again in memory"
             )
         data = self._fit.data
         return np.array([data.scores(drawn) for drawn in self._fit.draw(samples, generator)])

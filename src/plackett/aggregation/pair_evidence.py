@@ -205,7 +205,7 @@ class PairEvidence(Evidence):
         if share.min() < _LEAST_INFORMATION:
             name = self.feature_names[int(np.argmin(share))]
             raise NoMaximumError(
-                f"the maximum likelihood estimate does not exist: the features, above all {name!r}, separate wins "
+                f"the maximum likelihood estimate does not exist: the features, especially {name!r}, separate wins "
                 "from losses perfectly. Leave it out, or use feature_ridge above 0"
             )
 

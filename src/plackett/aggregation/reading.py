@@ -153,7 +153,7 @@ def _check_weights(values: Any, rows: int) -> Floats:
     if weights.shape != (rows,) or not np.isfinite(weights).all() or weights.min(initial=0.0) < 0.0:
         raise ValueError(
             f"sample_weight must hold a number of at least 0 for each of the {rows:,} comparisons, got "
-            f"{'others' if weights.shape == (rows,) else f'shape {weights.shape}'}"
+            f"{f'{weights.min()} to {weights.max()}' if weights.shape == (rows,) else f'shape {weights.shape}'}"
         )
     return weights
 

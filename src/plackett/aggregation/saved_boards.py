@@ -115,7 +115,7 @@ def _restore(model: Any, arrays: dict[str, Any], state: dict[str, Any]) -> None:
     model.scores_ = arrays["scores"]
     model._covariance = arrays.get("covariance")
     if model._covariance is None and n <= MOST_SAVED:
-        raise ValueError(f"covariance is missing, which models of up to {MOST_SAVED:,} items have, got {n} items")
+        raise ValueError(f"covariance is missing: models of up to {MOST_SAVED:,} items must have one, got {n} items")
     if ("coef" in arrays) != bool(coefficients):
         raise ValueError(f"coef must be stored for the {coefficients} features of the model, and only for these")
     if "coef" in arrays:
@@ -154,7 +154,7 @@ def _check_arrays(arrays: Mapping[str, Floats]) -> None:
 
 def _check_texts(name: str, values: list[Any]) -> None:
     if not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{name} must be texts, got {values}")
+        raise ValueError(f"{name} must be strings, got {values}")
 
 
 def _check_saved(names: list[Any]) -> None:

@@ -142,7 +142,7 @@ def table_format(path: str | Path) -> str:
     """.csv or .json, as the name says; an error if it says neither."""
     suffixes = [suffix for suffix in Path(path).suffixes if suffix in (".csv", ".json")]
     if not suffixes:
-        raise ValueError(f"the file must end with .csv or .json, got {str(path)!r}")
+        raise ValueError(f"the file name must end with .csv or .json, got {str(path)!r}")
     return suffixes[-1]
 
 

@@ -56,7 +56,7 @@ def worth_figure(summary: WorthSummary, path: str | Path | None = None, *, top: 
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", alpha=0.25)
     if above := summary.outside.get("above"):
-        title = visible(f"above all of these, for none of them beats them: {listing(above)}")
+        title = visible(f"above all of these, because none of these beats them: {listing(above)}")
         axes.set_title(title, fontsize="small", wrap=True, parse_math=False)
     if path is not None:
         save_figure(figure, path)

@@ -107,7 +107,7 @@ class _Prepared:
     def position_bias_(self) -> PositionBias:
         """The biases of positions after the last round of training."""
         if not isinstance(self._objective, PositionedObjective):
-            raise AttributeError("position_bias_ needs position= and a training")
+            raise AttributeError("position_bias_ exists only after training with position=")
         return make_position_bias(self._values, self._objective.bias)
 
 

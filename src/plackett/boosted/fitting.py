@@ -183,7 +183,7 @@ def _class_gains(labels: Floats, peers: TrainingPeers) -> list[float]:
     counts = peers.total(np.bincount(labels.astype(np.int64), minlength=61).astype(np.float64))
     highest = int(np.flatnonzero(counts).max())
     if highest == 0:
-        raise ValueError("y must hold at least two grades for the objective 'mcrank', got only 0")
+        raise ValueError("y must hold a grade above 0 for the objective 'mcrank', got only 0")
     return [float(2.0**grade - 1.0) for grade in range(highest + 1)]
 
 

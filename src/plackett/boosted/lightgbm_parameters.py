@@ -138,7 +138,7 @@ def check_stored_params(name: str, params: Any) -> None:
     for key, value in params.items():
         if _main_names().get(key, key) not in STORED | set(ARGUMENTS):
             raise ValueError(
-                f"{name} of a saved model must only be about trees, got {key!r}: pass yours by load(path, {name}=...)"
+                f"{name} of a saved model must hold tree parameters, got {key!r}: pass it to load(path, {name}=...)"
             )
         _check_value(key, value)
 

@@ -89,7 +89,7 @@ def write_onnx(path: str | os.PathLike[str], booster: Any, gains: Gains, is_fore
         raise MissingDependencyError("onnx", "onnx", "export_onnx") from None
     dumped = booster.dump_model(num_iteration=-1)
     if dumped.get("pandas_categorical"):
-        raise ValueError("a model of pandas' categories cannot be written as ONNX: give them as whole numbers")
+        raise ValueError("a model with pandas categories cannot be written as ONNX: pass them as whole numbers")
     nodes = _TreeNodes()
     per_round = dumped["num_tree_per_iteration"]
     scale = per_round / max(1, len(dumped["tree_info"])) if is_forest else 1.0

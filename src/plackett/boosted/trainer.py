@@ -53,7 +53,7 @@ def read_booster(text: str, file: str) -> Any:
 
 
 def first_rounds(booster: Any, rounds: int) -> Any:
-    """The model of the first rounds only; the booster itself if it has no others."""
+    """The model of the first rounds only; the booster itself if it has no more rounds."""
     if rounds >= booster.current_iteration():
         return booster
     return import_lightgbm().Booster(model_str=booster.model_to_string(num_iteration=rounds))
@@ -69,7 +69,7 @@ class TrainingPeers:
 
     @property
     def params(self) -> dict[str, Any]:
-        """LightGBM's parameters of this machine."""
+        """LightGBM's parameters for this machine."""
         return {}
 
     def total(self, values: Floats) -> Floats:
@@ -118,7 +118,7 @@ class BoostedTrees:
     history: dict[str, dict[str, list[float]]]
     initial_rounds: int
     best_round: int | None
-    bias: Floats | None = None  # of positions, after the last round that the model has
+    bias: Floats | None = None  # of positions, after the model's last round
 
 
 class _TrackedScores:
@@ -278,7 +278,7 @@ class Boosting:
 
     def _segment(self, model: Any, first: int, last: int, report: Any) -> tuple[Any, int, bool]:
         """Train the rounds first..last, starting from a model. Returns the model, the rounds done, whether to stop."""
-        # LightGBM deep-copies its parameters: a plain function is kept as it is, a method would copy this whole object.
+        # LightGBM deep-copies its parameters: a plain function is kept, but a method would copy this whole object.
         gradients = None if self._objective is None else lambda *arguments: self._gradients(*arguments)
         params = self._params | dict.fromkeys(_SEEDS, self._options.seed + first)
         if gradients is not None:
@@ -344,7 +344,7 @@ class Boosting:
         return rounds is not None and self._best is not None and done - self._best[1] >= rounds
 
     def _take_tree(self, booster: Any, tree: int, is_first: bool) -> int:
-        """Update all scores with the new tree, after replacing its leaves by Newton steps if `newton` is set.
+        """Update all scores with the new tree, after replacing its leaves with Newton steps if `newton` is set.
 
         Returns the number of leaves; 1 means that nothing was left to split. If LightGBM computes the
         gradients, the number is not looked up, and 2 is returned.
@@ -420,7 +420,7 @@ class Boosting:
         done = len(self._history[set_name][name])
         if math.isnan(value) and self._options.stopping_rounds is not None:
             raise ValueError(
-                f"early stopping needs a number, got NaN as {name} of the evaluation set {set_name!r}: the metric is "
+                f"early stopping needs a number, got NaN for {name} on the evaluation set {set_name!r}: the metric is "
                 "not defined for any of its lists, for example because no item is relevant"
             )
         if not math.isnan(value) and (self._best is None or value > self._best[0]):

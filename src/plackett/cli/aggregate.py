@@ -51,7 +51,7 @@ def aggregate(
     ] = False,
     left: Annotated[
         str | None,
-        typer.Option(help="Column of the left side. Default: usual names.", rich_help_panel=_COMPARISONS),
+        typer.Option(help="Column of the left side. Default: detected by name.", rich_help_panel=_COMPARISONS),
     ] = None,
     right: Annotated[str | None, typer.Option(help="Column of the right side.", rich_help_panel=_COMPARISONS)] = None,
     winner: Annotated[
@@ -101,7 +101,9 @@ def aggregate(
     ] = None,
     delimiter: Annotated[
         str | None,
-        typer.Option(help="CSV: default: comma, semicolon or tab, as in the header.", rich_help_panel=_RANKINGS),
+        typer.Option(
+            help="CSV: delimiter. Default: comma, semicolon or tab, as in the header.", rich_help_panel=_RANKINGS
+        ),
     ] = None,
     tie: Annotated[
         str | None,
@@ -114,23 +116,25 @@ def aggregate(
     ties: Annotated[
         str | None,
         typer.Option(
-            help="Meaning of a tie: unknown, davidson, rao-kupper or half. Default: ask.", rich_help_panel=_MODEL
+            help="Meaning of a tie: unknown, davidson, rao-kupper or half. Required if pairs tie.",
+            rich_help_panel=_MODEL,
         ),
     ] = None,
     max_tie: Annotated[
-        int | None, typer.Option(help="Largest dead heat of lists, for davidson.", rich_help_panel=_MODEL)
+        int | None, typer.Option(help="Size of the largest dead heat in lists, for davidson.", rich_help_panel=_MODEL)
     ] = None,
     covariance: Annotated[
         str | None,
         typer.Option(
-            help="Errors: model, sandwich, cluster or bootstrap. Default: cluster with --cluster, else model.",
+            help="Standard errors: model, sandwich, cluster or bootstrap. Default: cluster with --cluster, else model.",
             rich_help_panel=_MODEL,
         ),
     ] = None,
     prior: Annotated[
         float,
         typer.Option(
-            help="Pseudo-wins and -losses of every item against a virtual item, such as 0.5.", rich_help_panel=_MODEL
+            help="Pseudo-wins and pseudo-losses of every item against a virtual one, such as 0.5.",
+            rich_help_panel=_MODEL,
         ),
     ] = 0.0,
     ridge: Annotated[float, typer.Option(help="Penalty on squared scores.", rich_help_panel=_MODEL)] = 0.0,
@@ -259,7 +263,7 @@ def _read_graphs(source: Path, method: str, is_plain: bool, merge_cycles: bool) 
     if method not in ("graph", "tiers", "pairs"):
         raise typer.BadParameter(f"must be graph, tiers or pairs, got {method!r}", param_hint="--method")
     if not is_plain:
-        raise typer.BadParameter("--method cannot be combined with --edges, --format or options of columns")
+        raise typer.BadParameter("--method cannot be combined with --edges, --format or column options")
     graphs = load_preference_graphs(str(source))
     if method != "pairs" and merge_cycles:
         graphs = graphs.merge_cycles()
@@ -277,7 +281,7 @@ def _read(
 
     if edges:
         if format_name is not None or any(value is not None for value in options.values()) or columns.are_named:
-            raise typer.BadParameter("--edges cannot be combined with --format or options of columns")
+            raise typer.BadParameter("--edges cannot be combined with --format or column options")
         return load_edges(str(source)), ""
     rankings = format_name is not None or any(options[name] is not None for name in ("items", "layout", "tie"))
     if columns.are_named or (not rankings and has_comparisons(source, columns.delimiter)):

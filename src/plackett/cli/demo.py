@@ -26,14 +26,16 @@ def demo(
     queries: Annotated[int, typer.Option(min=10, help="Number of training queries of each kind.")] = 300,
     picture: Annotated[
         Path | None,
-        typer.Option(help="PNG file to draw the shares of right first results to; needs matplotlib.", callback=FIGURE),
+        typer.Option(
+            help="PNG file for a plot of how often the best result comes first; needs matplotlib.", callback=FIGURE
+        ),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Compare the exact likelihood, ListMLE, the lower bound and lambdarank on search results with ties."""
     from plackett.boosted.trainer import import_lightgbm
 
-    import_lightgbm()  # the error of a missing package comes before the work
+    import_lightgbm()  # fail before the work if the package is missing
     from plackett.data import dump_letor
     from plackett.experiments.tie_bias import fit_all
     from plackett.experiments.tie_demo import bias_line, comparison_plots, demo_page, make_data, run_demo

@@ -215,7 +215,9 @@ def predict(
     ],
     top: Annotated[
         int | None,
-        typer.Option(min=1, help="Write only the best of each list or row: `label:score` for labels, else a TREC run."),
+        typer.Option(
+            min=1, help="Write only the best of each list or row: `label:score` for labels, otherwise a TREC run."
+        ),
     ] = None,
     label_shards: Annotated[
         int | None,

@@ -40,7 +40,7 @@ def reproduce(
         Path | None, typer.Option(help="Folder with full-scale results; writes reproduction.md next to it.")
     ] = None,
 ) -> None:
-    """Reproduce experiments of the papers. Finished parts are kept: an interrupted run resumes where it stopped."""
+    """Reproduce experiments from the papers. Finished parts are kept: an interrupted run resumes where it stopped."""
     from plackett.experiments import EXPERIMENTS, DataFolder, get_experiment, run_experiment, write_results
     from plackett.experiments.document import write_document
     from plackett.experiments.framework import NOT_JUDGED, findings_of

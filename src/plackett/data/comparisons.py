@@ -132,7 +132,7 @@ class Comparisons:
     def categories(self) -> dict[Any, Comparisons]:
         """The rows of each category, by name."""
         if self.by is None:
-            raise ValueError("comparisons have no categories: name their column by load_comparisons(..., by=)")
+            raise ValueError("comparisons have no categories: name their column with load_comparisons(..., by=)")
         rows = {name: self.select(self.by.codes == code) for code, name in enumerate(self.by.names)}
         return {name: replace(part, by=None) for name, part in rows.items()}
 

@@ -141,7 +141,9 @@ def load_lightgbm(source: Source, **options: Any) -> RankingData:
     [[0.0, 0.5, 0.0, 2.0], [0.0, 0.1, 0.0, 0.0]]
     """
     if "first_index" in options:
-        raise ValueError(f"first_index must not be given, LightGBM counts from 0, got {options['first_index']!r}")
+        raise ValueError(
+            f"first_index must not be given, because LightGBM counts from 0, got {options['first_index']!r}"
+        )
     return load_letor(source, first_index=0, **options)
 
 
@@ -194,7 +196,7 @@ def _refuse_unread(source: Source) -> None:
             raise DataError(
                 f"{found.name} holds {content} for LightGBM, which are not read here",
                 file=source_name(source),
-                remedy='Move it to do without them, or pass unread="ignore"; weights go to fit as sample_weight=',
+                remedy='Move it away to ignore them, or pass unread="ignore"; weights go to fit as sample_weight=',
             )
 
 

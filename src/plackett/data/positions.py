@@ -185,7 +185,7 @@ class PositionBias:
         if not {type(error) for error in errors} <= {int, float, NoneType}:
             raise ValueError("standard errors of position_bias must be numbers")
         if len({type(value) for value in positions}) > 1 or not {type(v) for v in positions} <= {int, float, bool, str}:
-            raise ValueError("positions must be numbers, or texts")
+            raise ValueError("positions must be numbers or strings")
         found = np.array([np.nan if error is None else error for error in errors], np.float64)
         return cls(np.array(positions), np.array(bias, np.float64), found)
 

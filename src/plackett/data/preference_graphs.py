@@ -237,7 +237,7 @@ _HEADINGS = {"list": ("list", "voter", "judge", "user"), "better": ("better", "w
 def load_preference_graphs(source: Source) -> PreferenceGraphs:
     """Read a CSV file with a heading and one preference per line: list, better, worse, and weight if there is one.
 
-    The columns may be in any order; voter, judge or user stands for list, winner for better and loser for worse.
+    The columns may be in any order. Also accepted: voter, judge or user for list, winner for better, loser for worse.
 
     >>> import io
     >>> load_preference_graphs(io.BytesIO(b"list,better,worse\\n1,ale,beer\\n1,ale,cider\\n2,beer,ale\\n"))
@@ -253,7 +253,7 @@ def load_preference_graphs(source: Source) -> PreferenceGraphs:
             file=file,
             line=1,
             text=",".join(heading),
-            remedy="voter, judge or user stands for list, winner for better, loser for worse",
+            remedy="Also accepted: voter, judge or user for list, winner for better, loser for worse",
         )
     table: dict[str, list[Any]] = {name: [] for name in columns}
     for number, row in enumerate(rows, 2):

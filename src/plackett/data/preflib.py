@@ -240,7 +240,7 @@ def dump_preflib(ballots: Ballots, target: Source, *, title: str = "") -> None:
     if wanted in KINDS and wanted != kind:
         fits = wanted[:2] in ("to", kind[:2]) and wanted[2] in ("i", kind[2])
         if not fits:
-            raise ValueError(f"target must end with .{kind} or a wider kind for these ballots, got .{wanted}")
+            raise ValueError(f"target must end with .{kind} or a more general kind for these ballots, got .{wanted}")
         kind = wanted
     if not title.isprintable() or any(name.strip() != name or not name.isprintable() for name in ballots.names):
         raise ValueError("title and names must be printable text without surrounding blanks")

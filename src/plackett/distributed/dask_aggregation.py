@@ -48,7 +48,7 @@ def _partitions(name: str, collection: Any) -> list[Any]:
     if hasattr(collection, "columns"):
         raise ValueError(
             f"{name} must be a Dask bag, an array with a ranking in each row or a list of delayed partitions, got a "
-            "DataFrame: take to_dask_array(), or from_frame of each of to_delayed()"
+            "DataFrame: use to_dask_array(), or from_frame of each of to_delayed()"
         )
     return row_blocks(name, collection)
 

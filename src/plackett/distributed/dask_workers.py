@@ -47,7 +47,9 @@ def open_client(client: Any) -> Iterator[Any]:
         try:
             client = distributed.default_client()
         except ValueError:
-            raise ValueError("client must be a distributed.Client or an address where none is open, got None") from None
+            raise ValueError(
+                "client must be a distributed.Client or an address if no client is open, got None"
+            ) from None
     if not isinstance(client, distributed.Client) or client.asynchronous:
         raise ValueError(f"client must be a synchronous distributed.Client or an address, got {client!r}")
     with client.as_current():

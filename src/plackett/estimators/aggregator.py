@@ -252,7 +252,7 @@ class RankAggregator(Leaderboard, SavedModel, PlainEstimator):
                 board.covariance = "sandwich"
             board._fit_data(used_items(part), centre=centre)
         except ValueError as error:
-            raise ValueError(f"category {name!r} cannot be fitted: {error}. Leave it out, or give a prior") from error
+            raise ValueError(f"category {name!r} cannot be fitted: {error}. Leave it out, or set a prior") from error
         return board
 
     def partial_fit(self, ballots: Any, y: None = None) -> Self:
@@ -279,7 +279,9 @@ class RankAggregator(Leaderboard, SavedModel, PlainEstimator):
 
     def _check_evidence(self, evidence: Evidence) -> None:
         if evidence.ballots == 0:
-            raise ValueError("ballots must rank at least one item above another, got none of weight above 0 that does")
+            raise ValueError(
+                "ballots must rank at least one item above another, got none with a weight above 0 that does"
+            )
         if evidence.tied_weight:
             tied, cast = evidence.tied_weight, evidence.tied_weight + evidence.weight
             warnings.warn(
@@ -341,7 +343,7 @@ class RankAggregator(Leaderboard, SavedModel, PlainEstimator):
         from plackett.distributed.dask_aggregation import read_partitions
 
         if self.ties not in (None, UNKNOWN) or cluster is not None:
-            raise ValueError("ballots on Dask take neither ties other than 'unknown' nor cluster: fit in memory")
+            raise ValueError("ballots on Dask need ties='unknown' and no cluster: otherwise fit in memory")
         evidence = read_partitions(ballots, sample_weight, self.unranked)
         if self.ties is None and evidence.tied_pairs:
             raise ValueError(question_of_ballots(evidence.tied_pairs, evidence.tied_weight + evidence.weight))

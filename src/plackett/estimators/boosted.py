@@ -273,9 +273,9 @@ class BoostedRanker(ClickRanker):
         about_sets = {"eval_group": eval_group, "eval_names": eval_names, "eval_sample_weight": eval_sample_weight}
         if client is not None or is_dask(X):
             if callbacks or checkpoint is not None:
-                raise ValueError("callbacks and checkpoint do not work on Dask: continue a model by init_model")
+                raise ValueError("callbacks and checkpoint are not supported on Dask: continue a model with init_model")
             if position is not None or examined is not None or item_weight is not None:
-                raise ValueError("position, examined and item_weight do not work on Dask: fit in memory")
+                raise ValueError("position, examined and item_weight are not supported on Dask: fit in memory")
             sets = self._evaluation_sets(eval_set, **about_sets)
             data = {"X": X, "y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
             self._fit_on_workers(settings, client, initial, sets, data)

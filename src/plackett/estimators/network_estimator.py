@@ -159,7 +159,7 @@ class NeuralEstimator(SavedModel, BaseEstimator):
             raise ValueError(f"validation_fraction must be a number between 0 and 1, or None, got {share!r}")
         held = round(share * count)
         if held < 1 or held >= count:
-            raise ValueError(f"validation_fraction={share} of {count} {unit} leaves nothing on one side")
+            raise ValueError(f"validation_fraction={share} of {count} {unit} leaves one side empty")
         order = np.random.default_rng([self._seed, 1]).permutation(count)
         return np.sort(order[held:]), np.sort(order[:held])
 
@@ -309,7 +309,7 @@ class NeuralEstimator(SavedModel, BaseEstimator):
             # Every layer has tensors, so there are at most as many layers: refuse sizes that would only cost memory.
             layers = len(self._chosen("hidden_sizes")) + getattr(self, "attention_layers", 0)
             if not 1 <= field(state, "members", int) <= len(tensors) or layers > len(tensors):
-                raise ValueError(f"{state['members']} networks of {layers} layers from {len(tensors)} tensors")
+                raise ValueError(f"expected {state['members']} networks of {layers} layers, got {len(tensors)} tensors")
             parts = (*self.other_parts, *map(str, range(state["members"])))
             extra = [name for name in tensors if not name.startswith(tuple(f"{part}." for part in parts))]
             if extra:

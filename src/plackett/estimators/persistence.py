@@ -91,7 +91,7 @@ class SavedModel:
             text = json.dumps(description, indent=1, allow_nan=False) + "\n"
             if len(text) > _LARGEST_DESCRIPTION:
                 raise ValueError(
-                    f"the description of a model may have {_LARGEST_DESCRIPTION:,} bytes, got {len(text):,}"
+                    f"the description of a model must have at most {_LARGEST_DESCRIPTION:,} bytes, got {len(text):,}"
                 )
             (folder / DESCRIPTION).write_text(text)
 
@@ -119,7 +119,7 @@ class SavedModel:
             except DataError:
                 if _identity(folder) == before:
                     raise
-        raise DataError("the model is replaced faster than it can be read", file=str(folder), remedy="Try again")
+        raise DataError("the model is being replaced faster than it can be read", file=str(folder), remedy="Try again")
 
     @classmethod
     def _load(cls, folder: Path, parameters: dict[str, Any]) -> Self:
@@ -181,7 +181,7 @@ def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
         if not isinstance(found, dict) or not isinstance(found.get("class"), str):
             raise ValueError("it names no class")
     except FileNotFoundError:
-        raise DataError(f"no model: there is no {DESCRIPTION}", file=os.fspath(path)) from None
+        raise DataError(f"not a model: there is no {DESCRIPTION}", file=os.fspath(path)) from None
     except DataError:
         raise
     except (OSError, ValueError) as error:
@@ -246,17 +246,19 @@ def check_folder(path: str | os.PathLike[str]) -> Path:
     check_new_folder(final)
     if final.exists():
         if not (final / DESCRIPTION).is_file():
-            raise FileExistsError(f"{final} exists and is not a model: name another folder")
+            raise FileExistsError(f"{final} exists and is not a model: choose another folder")
         others = _others(final)
         if others:
             shown = ", ".join(sorted(others)[:5]) + (" and others" if len(others) > 5 else "")
             raise FileExistsError(
-                f"{final} holds more than a model, which would be lost: {shown}. Move that, or name another folder"
+                f"{final} holds more than a model: {shown} would be lost. Move the rest away, or choose another folder"
             )
         if not can_create_files(final):
-            raise PermissionError(f"the model {final} may not be replaced: its folder may not be written to")
+            raise PermissionError(f"the model {final} cannot be replaced: no permission to write to its folder")
         if is_mounted(final):
-            raise OSError(f"the model {final} cannot be replaced, because it is a mount point: name a folder inside it")
+            raise OSError(
+                f"the model {final} cannot be replaced, because it is a mount point: choose a folder inside it"
+            )
     return final
 
 

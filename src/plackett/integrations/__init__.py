@@ -1,11 +1,11 @@
-"""Other people's training stacks: the exact losses where models are trained already.
+"""The exact losses in other training libraries.
 
     sentence_transformers   losses for CrossEncoder and CrossEncoderTrainer
     trl                     reward models and DPO from several graded answers per prompt
     jax                     the loss in pure JAX, in the conventions of rax
     tracking                callbacks for TensorBoard, MLflow and Weights & Biases
 
-Start with the one of your stack. Each module needs the extra of its name (`pip install 'plackett[trl]'`) and is
+Start with the one for your library. Each module needs the extra of its name (`pip install 'plackett[trl]'`) and is
 imported by itself: this package imports none of them. May import everything below; nothing imports from here.
 """
 

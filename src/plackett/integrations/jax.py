@@ -3,9 +3,10 @@
     from plackett.integrations.jax import partition_loss
     loss, gradient = jax.value_and_grad(partition_loss)(scores, labels, where=where)
 
-The mathematics is that of `plackett.likelihood.vectorised`. Shapes are static under `jax.jit`, so that all items of all
-lists lie in one sorted array, and sums over tiers are segment sums. Nodes come one after the other: memory stays linear
-in the number of items. Values are as exact as the type of the scores allows; enable x64 in JAX for float64.
+The mathematics is that of `plackett.likelihood.vectorised`. Shapes are static under `jax.jit`, so all items of all
+lists lie in one sorted array, and sums over tiers are segment sums. Nodes are processed one after the other, so memory
+stays linear in the number of items. Values are as exact as the type of the scores allows; enable x64 in JAX for
+float64.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def partition_loss(
 
     Args:
         scores, labels: (..., items), one list per row.
-        where: (..., items) marks the items; None: all entries are items. `mask` is another name of it.
+        where: (..., items) marks the items; None: all entries are items. `mask` is another name for it.
         segments: (..., items), several lists per row: items of a row with the same number form a list.
         weights: one weight per list, (...); with segments (..., items), of which the first item of each segment counts.
         reduce_fn: jnp.mean or jnp.sum over the lists with an item, or None: one value per list; with segments one per
@@ -124,14 +125,14 @@ def _first_items(segment: Any, is_item: Any) -> Any:
 
 @jax.jit  # so that calls outside a jitted function do not trace the loops each time
 def _log_likelihood_per_item(scores: Any, labels: Any, segment: Any, is_item: Any) -> Any:
-    """The log-likelihood of the list of each entry, in the shape of the scores; 0 for entries that are no items."""
+    """The log-likelihood of the list of each entry, in the shape of the scores; 0 for entries that are not items."""
     shape, count = scores.shape, scores.shape[-1]
     if scores.size == 0:
         return jnp.zeros(shape, scores.dtype)
     row = jnp.repeat(jnp.arange(scores.size // count), count)
     labels = jnp.where(is_item, labels, jnp.zeros_like(labels)).reshape(-1)
     w = jnp.where(is_item, scores, 0.0).reshape(-1)
-    w = w + jnp.where(jnp.isnan(labels), jnp.nan, 0.0).astype(w.dtype)  # a label that is no number has no tier
+    w = w + jnp.where(jnp.isnan(labels), jnp.nan, 0.0).astype(w.dtype)  # a NaN label has no tier
     tiers = _sort_into_tiers(labels, (is_item.reshape(-1), segment.reshape(-1), row))
     return _log_likelihood(w, tiers).reshape(shape)
 
@@ -370,7 +371,7 @@ class _Grid(NamedTuple):
 
 
 def _choose_nodes(integrand: _Integrand, size: Any, tol: float) -> _Grid:
-    """A spacing from the curvature, halved until values no longer change. The error falls at least as the square."""
+    """A spacing from the curvature, halved until values no longer change. The error falls at least quadratically."""
     depth = -math.log(tol)
     mode, curvature = _mode(integrand, size)
     angle = jnp.minimum(jnp.sqrt(2.0 * depth / curvature), LARGEST_ANGLE)
@@ -403,7 +404,7 @@ def _quadrature(log_odds: Any, tiers: _TierSegments) -> tuple[Any, Any]:
     lowest = jax.ops.segment_min(log_odds, tier, count)
     far_above = (lowest > jnp.log(4.0 + 4.0 * jnp.log(size))) & jnp.isfinite(lowest)
     level = jnp.where(far_above, lowest, 0.0)
-    largest = math.log(float(jnp.finfo(dtype).max)) - 20.0  # times the largest t it is still finite
+    largest = math.log(float(jnp.finfo(dtype).max)) - 20.0  # still finite after multiplication by the largest t
     integrand = _Integrand(jnp.minimum(log_odds - level[tier], largest), tier)
     fixed = _Integrand(lax.stop_gradient(integrand.log_odds), tier)
     nodes = lax.stop_gradient(_choose_nodes(fixed, size, DEFAULT_TOL[np.dtype(dtype)]))

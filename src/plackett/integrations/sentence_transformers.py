@@ -34,8 +34,8 @@ class ListwiseLoss(nn.Module):
         activation_fn: applied to the scores first. None: nn.Identity().
         mini_batch_size: pairs of query and document per forward pass. None: as many as there are queries in the batch;
             0 or less: all at once.
-        cache_mini_batches: keep no activations, and compute each mini-batch again in the backward pass. A batch then
-            takes the memory of one mini-batch, and a second forward pass.
+        cache_mini_batches: keep no activations, and recompute each mini-batch in the backward pass. A batch then needs
+            the memory of one mini-batch, and a second forward pass.
         options: options of the loss by name.
     """
 
@@ -92,8 +92,8 @@ class ListwiseLoss(nn.Module):
     def _scores(self, pairs: list[Any], queries: int, prompt: str | None, task: str | None) -> Tensor:
         """The scores of all pairs, by mini-batches.
 
-        DistributedDataParallel takes every call for the start of a step, and must see one: the last mini-batch. It must
-        not be called when a mini-batch is computed again.
+        DistributedDataParallel treats every call as the start of a step and must see exactly one: the last mini-batch.
+        It must not be called when a mini-batch is recomputed.
         """
         size = queries if self.mini_batch_size is None else self.mini_batch_size
         size = size if size > 0 else len(pairs)
@@ -133,7 +133,7 @@ class ListwiseLoss(nn.Module):
 
 
 def _score_with_next(score: Callable[[Any], Tensor], networks: Iterator[Any], inner: Any) -> Tensor:
-    """The scores by the next network, and by the inner one when there is none left."""
+    """The scores of the next network, or of the inner one when none is left."""
     return score(next(networks, inner))
 
 
@@ -159,12 +159,12 @@ def _check_inputs(inputs: Sequence[Any], labels: Any) -> tuple[list[Any], list[A
 class PartitionLoss(ListwiseLoss):
     """PL-Partition: minus the exact log-likelihood of the tiers (Ma et al. 2021).
 
-    Neither the order of documents in the data matters nor that of documents with equal grades.
+    The order of documents in the data does not matter, not even among equal grades.
 
     Args:
         model, activation_fn, mini_batch_size, cache_mini_batches: see `ListwiseLoss`.
         top: count only the first `top` places.
-        tier_weights: "gain" weights the term of each tier by its difference of 2^grade to the next; None: 1.
+        tier_weights: "gain" weights the term of each tier by its 2^grade minus that of the next tier; None: 1.
     """
 
     citation = """
@@ -223,7 +223,7 @@ class _RandomLoss(ListwiseLoss):
         self._generator: torch.Generator | None = None
 
     def forward(self, inputs: Any, labels: Any, prompt: str | None = None, task: str | None = None) -> Tensor:
-        """The mean loss over queries, of an order drawn in this call."""
+        """The mean loss over queries, for an order drawn in this call."""
         if self._generator is None:
             self._generator = torch.Generator(self.model.device).manual_seed(self.random_state)
             self.loss.options["generator"] = self._generator
@@ -235,7 +235,7 @@ class _RandomLoss(ListwiseLoss):
 
 
 class ListMLELoss(_RandomLoss):
-    """ListMLE (Xia et al. 2008) that says how it treats ties.
+    """ListMLE (Xia et al. 2008) with an explicit treatment of ties.
 
     The order of documents in the data does not matter, except with ties="stable".
 
@@ -285,7 +285,7 @@ class ListPLLoss(_RandomLoss):
     Args:
         model, activation_fn, mini_batch_size, cache_mini_batches: see `ListwiseLoss`.
         psi: grades are multiplied by this number before orders are drawn.
-        samples: the mean over so many orders.
+        samples: number of orders to average over.
         random_state: seed for the orders.
     """
 

@@ -66,7 +66,7 @@ class TensorBoardCallback(TrackingCallback):
 
     Args:
         log_dir: the folder of this run.
-        writer: an object with `add_scalar(name, value, step)` instead, such as torch's SummaryWriter.
+        writer: instead of log_dir, an object with `add_scalar(name, value, step)`, such as torch's SummaryWriter.
     """
 
     def __init__(self, log_dir: str | os.PathLike[str] | None = None, *, writer: Any = None) -> None:
@@ -100,12 +100,12 @@ class EventFile:
         self._file.add_event(self._event(step=step, wall_time=time.time(), summary=summary))
 
     def flush(self) -> None:
-        """Put what was written on disk."""
+        """Flush what was written to disk."""
         self._file.flush()
 
 
 class MLflowCallback(TrackingCallback):
-    """Send the measures to MLflow. Its names take no "@": "valid/ndcg@10" becomes "valid/ndcg_at_10".
+    """Send the measures to MLflow, which allows no "@" in names: "valid/ndcg@10" becomes "valid/ndcg_at_10".
 
     Args:
         run_id: the run to write to; None: the active one, which MLflow starts if there is none.

@@ -77,7 +77,7 @@ class LossObjective(ListObjective):
         leaf = self._torch.from_numpy(scores).requires_grad_()
         value = self._evaluate(leaf)
         if not value.requires_grad:
-            raise ValueError(f"the loss {self._loss.name!r} must depend on the scores by operations of torch alone")
+            raise ValueError(f"{self._loss.name!r} must compute its value from the scores with torch operations alone")
         (gradient,) = self._torch.autograd.grad(value, leaf)
         return float(value.detach()), np.asarray(gradient.numpy())
 

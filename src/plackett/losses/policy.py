@@ -1,27 +1,27 @@
-"""A Plackett-Luce model as a policy: what a ranking drawn from it earns, and how that changes with the scores.
+"""A Plackett-Luce model as a policy: the expected gain of a ranking drawn from it, and its gradient.
 
-    U = E[sum over places k of discount_k gain(item at k)],   the order drawn from the model
+    U = E[sum over places k of discount_k gain(item at k)],   the expectation over orders drawn from the model
 
-With p(d|k) = exp(w_d) / Z_k the probability that d is chosen at place k of a drawn order, given the choices before it,
-the gradient by the score of d, which has place r in the order, is the expectation of
+Let p(d|k) = exp(w_d) / Z_k be the probability that d is chosen at place k of a drawn order, given the choices before
+it. The gradient with respect to the score of d, which has place r in the order, is the expectation of
 
-    reinforce   G (1[r counts] - sum_{k <= r} p(d|k)),   G the discounted gain of the order
+    reinforce   G (1[r counts] - sum_{k <= r} p(d|k)),   where G is the discounted gain of the order
 
-PL-Rank (Oosterhuis 2021, 2022) credits a choice with its own gain in expectation, and otherwise only with what comes
-after it. Both parts can vary less:
+PL-Rank (Oosterhuis 2021, 2022) credits a choice with its own expected gain, and otherwise only with what comes after
+it. The variance of both parts can be reduced:
 
-- What place k earns in expectation given the choices before it, discount_k m_k with m_k = sum_d p(d|k) gain_d, stands
-  for what it earned.
-- A gain that is not chosen at k is not lost: it comes at a later place. After a choice at random it would come with the
-  mean of the later discounts over the items left, so that b_k = discount_k - that mean is what a choice decides about.
-  Counted from the random order, which earns the same whatever the scores, place k adds x_k = b_k (m_k - n_k), n_k the
-  plain mean of the gains that are left: U = U(random order) + E[sum_k x_k].
+- What place k earned is replaced by its expectation given the choices before it, discount_k m_k with m_k = sum_d p(d|k)
+  gain_d.
+- A gain that is not chosen at k is not lost: it comes at a later place. In a random order its expected discount there
+  is the mean of the later discounts over the items left, so a choice decides only about b_k = discount_k - that mean.
+  Compared with a random order, which earns the same whatever the scores, place k adds x_k = b_k (m_k - n_k), where n_k
+  is the plain mean of the gains that are left: U = U(random order) + E[sum_k x_k].
 
     pl-rank     sum_{k <= r} b_k p(d|k) (gain_d - m_k) + 1[r counts] A_r - sum_{k <= r} A_k p(d|k)
 
-A_k is the sum of x_j over the places j > k, less a baseline: its mean over the other orders drawn, which is independent
-of this one, so that its terms have expectation 0. Sums over k <= r decay from place to place by Z_k / Z_{k-1} <= 1, so
-that nothing can overflow; a sampled order costs its sorting and a scan, O(n log n) as PL-Rank-3 has it.
+A_k is the sum of x_j over the places j > k, minus a baseline: its mean over the other orders drawn. They are
+independent of this one, so the baseline terms have expectation 0. Sums over k <= r decay from place to place by Z_k /
+Z_{k-1} <= 1, so nothing can overflow. A sampled order costs a sort and a scan, O(n log n), as in PL-Rank-3.
 
 This is not the objective named "plrank" of boosted trees, which is the likelihood of observed orders (PLRank).
 """
@@ -77,7 +77,7 @@ def expected_utility_loss(
         method: "pl-rank" and "reinforce" estimate value and gradient from samples, without bias; the latter is the
             plain policy gradient, for comparison. "exact" sums over all sets of items that can be left, for lists of up
             to 12 items.
-        generator: for the samples; None: torch's default one.
+        generator: torch generator for the samples; None: the default one.
     """
     lists = make_loss_lists(scores, labels, offsets, where)
     check_choice("method", method, METHODS)
@@ -142,7 +142,7 @@ def _sampled(
 
 
 def _relative_rows(lists: LossLists, dtype: torch.dtype) -> Tensor:
-    """Scores below the best of their list, (lists, longest), -inf after its end; no gap is so large as to overflow."""
+    """Scores relative to the best of their list, (lists, longest), -inf after its end; no gap overflows."""
     padded = lists.padded(lists.scores.detach().to(dtype), math.inf)
     present = padded < math.inf
     lowest = torch.where(present.any(-1, keepdim=True), padded.amin(-1, keepdim=True), 0.0)
@@ -219,7 +219,7 @@ class _Draws:
         return added.sum((0, -1)) + len(added) * at_random, total + self.gain * rest[..., 0] - rest[..., 1]
 
     def reinforce(self) -> tuple[Tensor, Tensor]:
-        """The same by the plain policy gradient: the discounted gain times the gradient of log P."""
+        """The same sums for the plain policy gradient: the discounted gain times the gradient of log P."""
         reward = (self.discount * self.gain_at).sum(-1, keepdim=True)
         ones = self.is_item.to(self.rest.dtype)
         at_place, of_rest = self.choice_sums(ones)

@@ -206,7 +206,7 @@ def check_item_weighting(objective: Any, item_weight: Any) -> None:
             f"item_weight must be None with the objective {function_name(objective)!r}, got weights. Weights of items, "
             "such as inverse propensities, are consistent only for a loss that is a sum over items; the exact "
             "likelihood of a tier is not, because the items of a tier are in one product inside an integral. Choose "
-            f"{', '.join(known[:-1])} or {known[-1]}, or correct for positions by position="
+            f"{', '.join(known[:-1])} or {known[-1]}, or correct for positions with position="
         )
 
 

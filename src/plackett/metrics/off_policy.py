@@ -106,7 +106,9 @@ def _check(reward: FloatArray, target: FloatArray, logging: FloatArray) -> None:
         raise ValueError(f"rewards must be finite, got {reward[np.argmin(np.isfinite(reward))]}")
     if np.isneginf(logging).any():
         at = int(np.argmax(np.isneginf(logging)))
-        raise ValueError(f"logging_log_prob must be finite, got -inf at {at}: what was done has a positive probability")
+        raise ValueError(
+            f"logging_log_prob must be finite, got -inf at {at}: logged actions have positive probabilities"
+        )
 
 
 def _estimate(weight: FloatArray, reward: FloatArray, normalised: bool) -> tuple[float, float]:
@@ -117,7 +119,7 @@ def _estimate(weight: FloatArray, reward: FloatArray, normalised: bool) -> tuple
         return float(terms.mean()), float(terms.std(ddof=1)) / math.sqrt(count)
     total = float(weight.sum())
     if total == 0.0:
-        raise ValueError("target_log_prob must be above -inf somewhere: the new policy never does what was logged")
+        raise ValueError("target_log_prob must be above -inf somewhere: the new policy never takes a logged action")
     value = float(weight @ reward) / total
     return value, math.sqrt(float(np.square(weight * (reward - value)).sum()) * count / (count - 1)) / total
 

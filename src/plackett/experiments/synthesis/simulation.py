@@ -1,4 +1,4 @@
-"""Lists simulated from Plackett-Luce with a linear score: where exact ties pay as tiers, lists and noise grow.
+"""Lists simulated from Plackett-Luce with a linear score: where exact ties help as tiers, lists and noise grow.
 
 There are three grades. The upper two cover a given share of each list, and the top grade a third of that share. Each
 setting varies one quantity around a central setting; all have the same number of training documents. Noise is the share
@@ -307,7 +307,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 def _named(found: Sequence[PairedDifference]) -> str:
     named = [f"{-one.mean:+.4f} over {one.loss} ({one.family}; {one.where})" for one in found]
-    return "; ".join(named) or "none that is significant"
+    return "; ".join(named) or "none that are significant"
 
 
 def _claims(found: Mapping[str, Sequence[PairedDifference]], trends: Sequence[_Trend]) -> list[Claim]:
