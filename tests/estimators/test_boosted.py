@@ -915,7 +915,7 @@ def test_bad_labels_are_refused(data: RankingData) -> None:
     for name, change, message in (
         ("partition", np.nan, "y must be finite"),
         ("mart", -1.0, "labels must be grades"),
-        ("mcrank", 0.5, "y must hold whole grades"),
+        ("mcrank", 0.5, "y must hold whole-number grades from 0 to 60"),
         ("lambdamart", -1.0, "LightGBM rejects"),
     ):
         labels = data.y.copy()

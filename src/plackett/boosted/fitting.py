@@ -178,8 +178,10 @@ def _objective_options(settings: TreeSettings, peers: TrainingPeers, train: List
 
 def _class_gains(labels: Floats, peers: TrainingPeers) -> list[float]:
     """mcrank: the gain 2^grade - 1 of each class."""
-    if labels.size == 0 or labels.min() < 0 or labels.max() > 60 or (labels != np.floor(labels)).any():
-        raise ValueError("y must hold whole grades from 0 to 60 for the objective 'mcrank'")
+    odd = labels[~((labels >= 0) & (labels <= 60) & (labels == np.floor(labels)))]
+    if labels.size == 0 or odd.size:
+        got = f"{odd[0]:g}" if odd.size else "none"
+        raise ValueError(f"y must hold whole-number grades from 0 to 60 for the objective 'mcrank', got {got}")
     counts = peers.total(np.bincount(labels.astype(np.int64), minlength=61).astype(np.float64))
     highest = int(np.flatnonzero(counts).max())
     if highest == 0:

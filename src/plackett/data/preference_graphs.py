@@ -61,8 +61,10 @@ class PreferenceGraphs:
             row = int(np.argmax(lists[:, 0] != lists[:, 1]))
             raise ValueError(f"edges must join entries of the same list, got {edges[row].tolist()} at position {row}")
         weights = as_numbers("weights", self.weights)
-        if weights.shape != (len(offsets) - 1,) or not (np.isfinite(weights) & (weights >= 0.0)).all():
-            raise ValueError(f"weights must hold one finite number of at least 0 for each of {len(offsets) - 1} lists")
+        rows = len(offsets) - 1
+        if weights.shape != (rows,) or not (np.isfinite(weights) & (weights >= 0.0)).all():
+            got = f"shape {weights.shape}" if weights.shape != (rows,) else f"{weights.min()} to {weights.max()}"
+            raise ValueError(f"weights must hold one finite number of at least 0 for each of {rows} lists, got {got}")
         for name, value in (("edges", edges), ("items", items), ("offsets", offsets), ("weights", weights)):
             object.__setattr__(self, name, value)
 

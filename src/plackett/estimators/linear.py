@@ -373,7 +373,10 @@ class LinearRanker(ClickRanker, LinearModel):
         if self.solver not in SOLVERS:
             raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {self.solver!r}")
         if self.solver == "newton-cg" and (self.l1 > 0.0 or self.objective not in LIKELIHOODS):
-            raise ValueError("solver='newton-cg' needs second derivatives: l1 must be 0 and the objective a likelihood")
+            raise ValueError(
+                "solver='newton-cg' needs second derivatives: l1 must be 0 and the objective a likelihood, got "
+                f"l1={self.l1} and objective={self.objective!r}"
+            )
         if not isinstance(self.tol, int | float | np.number) or not self.tol > 0.0:
             raise ValueError(f"tol must be a number above 0, got {self.tol!r}")
         return float(self.l1), float(l2)

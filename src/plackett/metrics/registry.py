@@ -56,6 +56,6 @@ def get_metric(name: str, *, multilabel: bool = False, **options: Any) -> Callab
         forms = ", ".join(f"{key}@k" if multilabel else f"{key}[@k]" if x.takes_k else key for key, x in known.items())
         raise ValueError(f"metric must be one of {forms}, got {name!r}")
     if info.needs_propensity and "inverse_propensity" not in options:
-        raise ValueError(f"{name} needs inverse_propensity, one number per label")
+        raise ValueError(f"{name} needs inverse_propensity, one number per label, got none")
     cutoff = {"k": int(match[2])} if match[2] else {}
     return partial(info.function, **info.options, **cutoff, **options)
