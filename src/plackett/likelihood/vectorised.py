@@ -175,7 +175,7 @@ def _quadrature(log_odds: Tensor, tier: Tensor, size: Tensor, tol: float) -> tup
         f = torch.cat([interleaved, f[-1:]])
         intervals *= 2
         before, value = value, torch.logsumexp(f, 0) + torch.log((right - left) / intervals)
-        # The error falls at least as the square when the spacing is halved.
+        # The error falls at least quadratically when the spacing is halved.
         if bool(((value - before).abs() <= tol**0.75).all()):
             break
     log_weight = torch.log_softmax(f, 0)  # (nodes, tiers)
