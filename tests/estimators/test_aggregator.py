@@ -703,7 +703,7 @@ def test_saved_models_can_be_loaded(small: RankAggregator, tmp_path: Path) -> No
         np.testing.assert_array_equal(read.standard_errors_, small.standard_errors_)
         assert str(read.summary()) == str(small.summary())
         assert read.ballots_hash_ == small.ballots_hash_
-        with pytest.raises(ValueError, match="the bootstrap needs the ballots, which are not saved"):
+        with pytest.raises(ValueError, match="the bootstrap needs the ballots, which are neither saved nor"):
             read.rank_intervals(method="bootstrap")
     features = RankAggregator().fit(SMALL, X=[[1.0], [2.0], [4.0]])
     features.save(tmp_path / "model")
