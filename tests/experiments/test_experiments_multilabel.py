@@ -13,7 +13,7 @@ from data_folder import real_data
 
 from plackett.data import MultilabelData, dump_xmc, make_multilabel
 from plackett.experiments import DataFolder, Experiment, Findings, run_experiment, write_results
-from plackett.experiments.multilabel_data import MEASURES, PLACES, judge, load, short_name, used
+from plackett.experiments.multilabel_data import LABEL_NDCG, MEASURES, PLACES, judge, load, short_name, used
 from plackett.experiments.pl_partition import costs, midpoint_errors, multilabel_table, statistics
 
 STAND_IN = "wiki10-31k stand-in 1/100"
@@ -87,7 +87,7 @@ def test_judge_longhand(small: tuple[MultilabelData, MultilabelData]) -> None:
     inverse = 1.0 + (math.log(rows) - 1.0) * 2.5**0.55 * (count + 1.5) ** -0.55
     found = judge(top, train, test)
     for number, k in enumerate(PLACES):
-        p = ndcg = 0.0
+        p = ndcg = label_ndcg = 0.0
         psp, psndcg = np.zeros(2), np.zeros(2)
         for row in range(len(test)):
             own = set(test.Y[[row]].indices.tolist())
@@ -97,12 +97,14 @@ def test_judge_longhand(small: tuple[MultilabelData, MultilabelData]) -> None:
             hits = [(place, label) for place, label in enumerate(top[row, :k]) if label in own]
             p += len(hits) / k
             ndcg += sum(discount[place] for place, _ in hits) / reach
+            label_ndcg += sum(discount[place] for place, _ in hits if place < len(own)) / reach
             psp += [sum(inverse[label] for _, label in hits), sum(best)]
             gains = sum(inverse[label] * discount[place] for place, label in hits)
             psndcg += [gains / reach, sum(a * b for a, b in zip(best, discount, strict=False)) / reach]
-        expected = (p / len(test), ndcg / len(test), psp[0] / psp[1], psndcg[0] / psndcg[1])
-        # Values are rounded to three decimals.
-        assert [found[name][number] for name in MEASURES] == pytest.approx([100 * x for x in expected], abs=5.1e-4)
+        expected = (p / len(test), ndcg / len(test), psp[0] / psp[1], psndcg[0] / psndcg[1], label_ndcg / len(test))
+        values = [found[name][number] for name in (*MEASURES, LABEL_NDCG)]
+        assert values == pytest.approx([100 * x for x in expected], abs=5.1e-4)  # rounded to three decimals
+    assert found["nDCG"][3] > found[LABEL_NDCG][3]  # rows with fewer than ten labels
 
 
 # Tables 1 and 4
@@ -123,7 +125,7 @@ def test_table_1_from_end_to_end(folder: DataFolder, tmp_path: Path) -> None:
     chosen = {(cell["data"], cell["method"], cell["seed"]): result["rate"] for cell, result in results}
     for method in multilabel_table.METHODS:
         assert chosen["delicious-1k", method, 1] == chosen["delicious-1k", method, 0]
-    assert len(findings.rows) == 2 * 4 * 16
+    assert len(findings.rows) == 2 * 4 * 20
     assert {row["paper"] is None for row in findings.rows if row["data"] == STAND_IN} == {True}
     assert {row.names[0] for row in findings.compared} == {"D-1K"}
     assert len(findings.compared) == 4 * 12
@@ -150,7 +152,7 @@ def results_of(name: str, leads: dict[str, list[float]]) -> list[Any]:
     return [
         (
             {"data": name, "method": method, "seed": seed},
-            {"rate": 1e-3, "epoch": 1, **{measure: [50.0 - lead] * len(PLACES) for measure in MEASURES}},
+            {"rate": 1e-3, "epoch": 1, **{m: [50.0 - lead] * len(PLACES) for m in multilabel_table.SHOWN}},
         )
         for method, seeds in values.items()
         for seed, lead in enumerate(seeds)
@@ -189,9 +191,13 @@ def test_measures_that_the_paper_defines_differently_are_not_compared() -> None:
         name: [row.names[2] for row in found.compared if row.names[:2] == [name, "RankNet"]]
         for name in ("D-1K", "E-4K")
     }
-    every = {m: [f"{m}@{k}" for k in PLACES] for m in MEASURES}
-    assert compared == {"D-1K": every["P"] + every["nDCG"] + every["PSP"], "E-4K": every["P"] + every["nDCG"][:3]}
-    row = next(row for row in found.compared if row.names == ["E-4K", "PL-LB", "nDCG@5"])
+    every = {m: [f"{m}@{k}" for k in PLACES] for m in multilabel_table.SHOWN}
+    both = every["P"] + every[LABEL_NDCG]
+    assert {name: sorted(found) for name, found in compared.items()} == {
+        "D-1K": sorted(both + every["PSP"]),
+        "E-4K": sorted(both),
+    }
+    row = next(row for row in found.compared if row.names == ["E-4K", "PL-LB", f"{LABEL_NDCG}@5"])
     assert (row.paper, row.ours) == (48.71, 49.0)
 
 

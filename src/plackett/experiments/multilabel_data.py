@@ -13,6 +13,8 @@ SHORT_NAMES = {"delicious-1k": "D-1K", "eurlex-4k": "E-4K", "wiki10-31k": "W-31K
 
 PLACES = (1, 3, 5, 10)
 MEASURES = ("P", "nDCG", "PSP", "PSnDCG")
+LABEL_NDCG = "nDCG(labels)"
+"""nDCG that counts no labels beyond place min(k, number of the row's labels)."""
 _STAND_IN = " stand-in"
 
 
@@ -68,7 +70,7 @@ def _generated(name: str, part: int) -> tuple[MultilabelData, MultilabelData]:
 
 
 def judge(top: IntArray, train: MultilabelData, test: MultilabelData) -> dict[str, list[float]]:
-    """Compute P, nDCG, PSP and PSnDCG at `PLACES`, in percent. `top` holds the best labels, (rows, at least 10).
+    """Compute `MEASURES` and `LABEL_NDCG` at `PLACES`, in percent. `top` holds the best labels, (rows, at least 10).
 
     Propensities come from the training rows. Propensity-scored measures divide the total achieved over all rows by the
     total achievable, as in the extreme classification repository.
@@ -79,6 +81,7 @@ def judge(top: IntArray, train: MultilabelData, test: MultilabelData) -> dict[st
     found = {
         "P": [metrics.multilabel_precision(top, test.Y, k=k) for k in PLACES],
         "nDCG": [metrics.multilabel_ndcg(top, test.Y, k=k) for k in PLACES],
+        LABEL_NDCG: [metrics.multilabel_ndcg(top, test.Y, k=k, depth="labels") for k in PLACES],
         "PSP": [metrics.propensity_scored_precision(top, test.Y, inverse, k=k) for k in PLACES],
         "PSnDCG": [metrics.propensity_scored_ndcg(top, test.Y, inverse, k=k) for k in PLACES],
     }
