@@ -223,7 +223,9 @@ def _baseline(grid: Mapping[str, Any], in_search: Mapping[str, Any], **parameter
 
 
 def _protocols(scale: str, seeds: int, name: str, **baselines: Any) -> dict[str, Any]:
-    return {"seeds": seeds, OURS: multilabel_table.EXPERIMENT.configurations[scale]["data"][name], **baselines}
+    protocol = dict(multilabel_table.EXPERIMENT.configurations[scale]["data"][name])
+    del protocol["seeds"]  # of the other table
+    return {"seeds": seeds, OURS: protocol, **baselines}
 
 
 EXPERIMENT = Experiment(
