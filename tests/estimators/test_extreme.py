@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from plackett.data import Ballots, MultilabelData, describe, dump_xmc, load_rank
 from plackett.data.labels import label_matrix
 from plackett.errors import DataError
 from plackett.estimators import load_model, make_model
-from plackett.estimators.recipes import make_recipe
+from plackett.estimators.recipes import EFFORTS, make_recipe
 from plackett.losses import LOSSES, loss_names
 from plackett.metrics import (
     get_metric,
@@ -534,6 +535,17 @@ def test_kernel_path_of_many_rows_is_the_mean_of_parts(data: MultilabelData, oth
     wanted = 2.5 * (to_other.numpy() @ weight / 3.0 + targets.mean(0) + 0.1 * np.log(inverse))
     found = path(SparseRows(norm_rows(other.X), torch.device("cpu"))).numpy()
     np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_efforts_divide_the_rows_of_a_kernel_path(data: MultilabelData, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [EFFORTS[effort].rows_at_once for effort in ("fast", "default", "best")] == [8_192, 16_384, 16_384]
+    monkeypatch.setitem(EFFORTS, "fast", replace(EFFORTS["fast"], rows_at_once=149))
+    whole, parts = (ExtremeClassifier(**SETTINGS, effort=e, skip="kernel").fit(data).path_ for e in ("default", "fast"))
+    X, inverse = norm_rows(data.X), inverse_propensity(data.Y)
+    for found, rows_at_once in ((whole, 16_384), (parts, 149)):
+        wanted = fit_path(X, data.Y, np.ones(300), inverse, 0.0, "kernel", rows_at_once=rows_at_once)
+        torch.testing.assert_close(found.weight, wanted.weight, rtol=1e-4, atol=1e-4)  # single precision
+    assert float((whole.weight - parts.weight).abs().max()) > 0.01
 
 
 def test_path_follows_the_data(data: MultilabelData) -> None:

@@ -202,7 +202,7 @@ def fit_kernel_path(
     """Fit to scaled rows. A row of weight w has the penalty 0.25 / w, w relative to the mean.
 
     More rows than `rows_at_once` are divided into parts of equal size, each is solved alone, and scores are the mean of
-    the parts (Zhang, Duchi and Wainwright 2013): two parts take two fifths of the time.
+    the parts (Zhang, Duchi and Wainwright 2013). Two parts take less than half of the operations.
     """
     path = KernelPath(X.shape[1], X.shape[0], labels.Y.shape[1])
     unit = float(np.sqrt(np.average(squared_norms(X), weights=row_weights))) or 1.0

@@ -506,7 +506,7 @@ def sparse_parameters(network: nn.Module) -> set[int]:
 def without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
     """The same optimiser without what torch wraps around its methods for `torch.compile`.
 
-    The first call of such a method imports the compiler, which takes longer than many a training. Plackett compiles
+    The first call of such a method imports the compiler, which takes longer than a short training. Plackett compiles
     layers, never optimisers.
     """
     names = ("add_param_group", "zero_grad", "state_dict", "load_state_dict", "step")
