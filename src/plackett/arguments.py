@@ -1,7 +1,7 @@
-"""Checks of single arguments: kinds, numbers, choices, arrays, the cut-off and the tolerance.
+"""Checks of single arguments: kinds, numbers, choices, arrays, features, parameters of estimators.
 
 Every check of a value that stands for itself is here; whatever concerns the structure of lists (offsets, qid, group,
-where, scores with labels) is in `plackett.lists`. Nothing below these two modules validates its input.
+where, scores with labels) is in `plackett.lists`. Code that these two modules have served validates nothing again.
 
 Each error names the argument, what was expected and what was given. torch is never imported: a tensor can only arrive
 if the caller has imported it.
@@ -10,8 +10,12 @@ if the caller has imported it.
 import math
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from decimal import Decimal
+from functools import partial
+from numbers import Real
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -345,3 +349,195 @@ def as_csr(name: str, matrix: Any) -> Any:
         found = found.copy()
         found.sum_duplicates()
     return found
+
+
+# Features.
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a table with named columns."""
+    return hasattr(X, "columns") and hasattr(X, "dtypes")
+
+
+def is_dask(collection: Any) -> bool:
+    """Whether this is a Dask collection."""
+    return hasattr(collection, "__dask_graph__")
+
+
+def in_memory(X: Any) -> Any:
+    """X unless it is lazy or on a cluster; nested lists become arrays, polars tables become pandas tables."""
+    if X is None:
+        raise ValueError("X must be rows of features, got None")
+    if is_dask(X):
+        raise ValueError(
+            f"X must be in memory, got a Dask {type(X).__name__}: only fit and predict of BoostedRanker take one, "
+            "and plackett.evaluation.evaluate its scores"
+        )
+    if hasattr(X, "collect") and not hasattr(X, "to_numpy"):
+        raise ValueError(f"X must be a table in memory, got a {type(X).__name__}: pass X.collect()")
+    if is_frame(X) and not hasattr(X, "iloc"):
+        return X.to_pandas()
+    if isinstance(X, np.ndarray) or not hasattr(X, "shape"):
+        X = as_array("X", X)
+    if not X.shape:
+        raise ValueError(f"X must be rows of features, got {type_and_shape(X)}")
+    return X
+
+
+def as_rows(X: Any, *, categories: bool = False) -> Any:
+    """X if it can be rows of features: an array, a sparse matrix, or a table of numbers (`categories`: or categories).
+
+    This refuses input that scikit-learn and LightGBM would silently convert or misread: masked arrays, text that spells
+    numbers, dates, complex numbers, indices out of range.
+    """
+    from scipy.sparse import issparse
+
+    X = in_memory(X)
+    if issparse(X):
+        return check_sparse("X", X)
+    if is_frame(X):
+        _check_columns(X, categories)
+    elif isinstance(X, np.ndarray):
+        is_text = X.dtype.kind == "O" and any(isinstance(value, str | bytes) for value in X.flat)
+        if is_text or X.dtype.kind in "USMm":
+            raise ValueError(f"X must hold numbers, got {'texts' if is_text else X.dtype}")
+    return X
+
+
+def _check_columns(table: Any, categories: bool) -> None:
+    """Raise ValueError at a column of a pandas table that models cannot be trained with, or cannot store."""
+    kinds = list(table.dtypes.items())
+    for number, (name, kind) in enumerate(kinds):
+        if not _holds_numbers(table, number, kind, categories):
+            allowed = "numbers, or categories that are texts or finite numbers" if categories else "numbers"
+            raise ValueError(f"column {name!r} of X must hold {allowed}, got {kind}: leave it out, or convert it")
+        if categories and str(name).splitlines() != [str(name)]:  # LightGBM stores all names in a line
+            raise ValueError(f"column {name!r} of X must have a name of one line that is not empty")
+    if categories:  # otherwise scikit-learn checks the numbers
+        _refuse_infinity(table, [number for number, (_, kind) in enumerate(kinds) if not hasattr(kind, "categories")])
+
+
+def _refuse_infinity(table: Any, columns: list[int]) -> None:
+    """Raise ValueError at a number that is infinite."""
+    found = table if len(columns) == table.shape[1] else table.iloc[:, columns]
+    infinite = np.isinf(found.to_numpy(np.float64, na_value=np.nan))
+    if infinite.any():
+        name = found.columns[int(np.argmax(infinite.any(axis=0)))]
+        raise ValueError(f"column {name!r} of X must hold finite numbers or NaN: Input X contains infinity")
+
+
+def _holds_numbers(table: Any, number: int, kind: Any, categories: bool) -> bool:
+    """Whether a column of a pandas table holds numbers, or categories if these are allowed."""
+    if hasattr(kind, "categories"):
+        if categories:
+            return all(_is_plain(value) for value in kind.categories.tolist())
+        return bool(kind.categories.dtype.kind in "biuf")
+    if isinstance(kind, np.dtype) and kind.kind == "O":
+        return all(isinstance(value, Real | Decimal) or is_missing(value) for value in table.iloc[:, number])
+    return bool(kind.kind in "biuf")
+
+
+def _is_plain(category: Any) -> bool:
+    """Whether JSON can store a category."""
+    return isinstance(category, str) or (isinstance(category, int | float) and math.isfinite(category))
+
+
+def is_checked(X: Any, model: Any) -> bool:
+    """Whether X needs no further check: a plain array of finite doubles with the features of the model.
+
+    scikit-learn's checks take longer than scoring a few rows.
+    """
+    is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and len(X) > 0
+    if not is_plain or hasattr(model, "feature_names_in_") or not 0 < X.shape[1] == model.n_features_in_:
+        return False
+    return math.isfinite(X.min()) and math.isfinite(X.max())
+
+
+def as_features(X: Any, *, categories: bool, validate: Callable[..., Any] | None = None) -> Any:
+    """Checked rows in a form that LightGBM takes: an array, a CSR matrix, or a pandas table unchanged.
+
+    `validate` is `validate_data` of an estimator, which also compares names and number of features; None:
+    `check_array`.
+    """
+    X = as_rows(X, categories=categories)
+    if is_frame(X):
+        if validate is not None:
+            validate(X, skip_check_array=True)
+        return X
+    from scipy.sparse import csr_matrix, issparse
+    from sklearn.utils.validation import check_array
+
+    options: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+    found = (validate or check_array)(X, ensure_all_finite="allow-nan", **options)
+    return csr_matrix(as_csr("X", found)) if issparse(found) else found  # LightGBM does not take sparse arrays
+
+
+def is_all_nan(X: Any) -> bool:
+    """Whether features hold no number at all."""
+    if hasattr(X, "indptr"):  # entries that are not stored are 0
+        return False
+    parts = (X[:1], X)  # usually the first row has a number, and the others need not be read
+    return all(bool((part.isna().to_numpy() if is_frame(part) else np.isnan(part)).all()) for part in parts)
+
+
+# Parameters of estimators. `fit` checks them: scikit-learn wants them untouched until then.
+
+Check = Callable[[str, Any], Any]
+"""Called with the name of a parameter and its value."""
+
+
+def check_parameters(estimator: Any) -> None:
+    """Check each parameter that the `parameter_kinds` of an estimator name."""
+    for name, check in estimator.parameter_kinds.items():
+        check(name, getattr(estimator, name))
+
+
+check_whole_number: Check = partial(check_count, least=-(2**31), most=2**31 - 1)
+
+
+def or_none(check: Check) -> Check:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def check_flag(name: str, value: Any) -> None:
+    check_kind(name, value, bool, np.bool_)
+
+
+def check_text(name: str, value: Any) -> None:
+    check_kind(name, value, str)
+
+
+def check_options(name: str, value: Any) -> None:
+    check_kind(name, value, dict, NoneType)
+
+
+def check_above_zero(name: str, value: Any) -> None:
+    if check_range(name, value, 0.0) == 0.0:
+        raise ValueError(f"{name} must be above 0, got {value}")
+
+
+def check_share(name: str, value: Any) -> None:
+    check_above_zero(name, value)
+    check_range(name, value, 0.0, 1.0)
+
+
+def check_sequence(name: str, value: Any) -> None:
+    if isinstance(value, str) or not isinstance(value, Collection):
+        raise ValueError(f"{name} must be a sequence or None, got {value!r}")
+
+
+def check_seed(name: str, value: Any) -> None:
+    try:
+        np.random.default_rng(value)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} must be a whole number of at least 0, a NumPy generator or None, got {value!r}"
+        ) from None
+
+
+def metric_names(name: str, value: Any) -> list[str]:
+    """One metric, or several, as a list."""
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, Collection) or not len(names) or not all(isinstance(one, str) for one in names):
+        raise ValueError(f"{name} must name metrics, such as 'ndcg@10' or ['ndcg@10', 'err'], got {value!r}")
+    return list(names)

@@ -142,7 +142,7 @@ def _show_fit(estimator: Any, data: Any, plot: Path | None) -> None:
 
 def _measured_rounds(estimator: Any, data: Any) -> dict[str, list[float]]:
     """Metrics of boosted trees on the training data after each round, used if there is no validation data."""
-    from plackett.estimators.parameter_checks import metric_names
+    from plackett.arguments import metric_names
     from plackett.metrics import get_metric
 
     metrics = {name: get_metric(name) for name in metric_names("eval_metric", estimator.eval_metric)}

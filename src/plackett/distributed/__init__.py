@@ -15,7 +15,7 @@ Dask and torch are imported where they are used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from plackett.data.listed_rows import is_dask
+from plackett.arguments import is_dask
 from plackett.distributed.dask_labels import DaskLabels
 from plackett.distributed.dask_lists import DaskRows, are_dask, map_rows
 from plackett.distributed.dask_workers import WorkerLostError

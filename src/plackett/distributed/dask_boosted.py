@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from plackett.arguments import as_features
 from plackett.boosted.fitting import TreeModel, TreeSettings, fit_trees
 from plackett.boosted.lightgbm_parameters import main_names, threads_to_fit
 from plackett.boosted.trainer import TrainingPeers, import_lightgbm
-from plackett.data.listed_rows import ListedRows, as_features, make_listed_rows
+from plackett.data.listed_rows import ListedRows, make_listed_rows
 from plackett.distributed.dask_lists import Block, DaskRows, Layout, join_rows, whole_lists
 from plackett.distributed.dask_workers import (
     Member,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from plackett.data.listed_rows import is_dask
+from plackett.arguments import is_dask
 from plackett.errors import MissingDependencyError
 from plackett.lists import IntArray, lists_from_qid, offsets_from_group, offsets_from_sizes
 

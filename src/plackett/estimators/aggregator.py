@@ -24,11 +24,21 @@ from plackett.aggregation.saved_boards import describe_model, restore_model
 from plackett.aggregation.solvers import SOLVERS
 from plackett.aggregation.tie_models import TIE_MODELS, UNKNOWN, question_of_ballots
 from plackett.aggregation.voters import fit_voters
-from plackett.arguments import check_choice, check_count, check_positive, check_range, type_and_shape
+from plackett.arguments import (
+    Check,
+    check_above_zero,
+    check_choice,
+    check_count,
+    check_parameters,
+    check_positive,
+    check_range,
+    check_seed,
+    or_none,
+    type_and_shape,
+)
 from plackett.data.comparisons import Comparisons, concatenate_comparisons, reduced, used_items
 from plackett.data.untrusted import parse_arrays, regular_file
 from plackett.distributed import are_dask
-from plackett.estimators.parameter_checks import Check, above_zero, check_parameters, or_none, seed
 from plackett.estimators.persistence import WORTHS, SavedModel
 from plackett.estimators.plain_estimator import PlainEstimator
 
@@ -96,10 +106,10 @@ class RankAggregator(Leaderboard, SavedModel, PlainEstimator):
         "bootstrap_samples": partial(check_count, least=2),
         "voters": partial(check_choice, choices=(None, "reliability")),
         "groups": partial(check_choice, choices=("separate", "shared")),
-        "half_life": or_none(above_zero),
-        "window": or_none(above_zero),
+        "half_life": or_none(check_above_zero),
+        "window": or_none(check_above_zero),
         "feature_ridge": partial(check_range, least=0.0),
-        "random_state": seed,
+        "random_state": check_seed,
     }
 
     def __init__(

@@ -17,7 +17,23 @@ import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from plackett.arguments import check_choice, check_count, check_positive, check_range
+from plackett.arguments import (
+    Check,
+    check_above_zero,
+    check_choice,
+    check_count,
+    check_flag,
+    check_options,
+    check_parameters,
+    check_positive,
+    check_range,
+    check_sequence,
+    check_share,
+    check_text,
+    check_whole_number,
+    is_dask,
+    or_none,
+)
 from plackett.boosted.fitting import TreeModel, TreePredictor, TreeSettings, fit_trees
 from plackett.boosted.lightgbm_parameters import check_params, check_stored_params, not_stored
 from plackett.boosted.model_text import check_model_text
@@ -25,17 +41,17 @@ from plackett.boosted.objectives import check_objective
 from plackett.boosted.trainer import first_rounds, has_no_tree, import_lightgbm, read_booster
 from plackett.boosted.tree_checkpoints import TreeCheckpoint
 from plackett.data.hashes import fingerprint
-from plackett.data.listed_rows import ListedRows, is_dask
+from plackett.data.listed_rows import ListedRows
 from plackett.data.positions import make_position_bias
 from plackett.data.preference_graphs import PreferenceGraphs
 from plackett.data.untrusted import field
 from plackett.distributed import DaskRows, map_rows
 from plackett.errors import DataError
-from plackett.estimators import parameter_checks
 from plackett.estimators.lightgbm_arguments import metrics_at, names_right_parameter, refuse_others
 from plackett.estimators.persistence import TREES, hash_of, measures_from_json, measures_to_json
 from plackett.estimators.ranker import ClickRanker, check_graph_options
 from plackett.losses.registry import check_item_weighting, function_name, is_function
+from plackett.metrics.registry import check_metrics
 from plackett.objective import Floats
 
 _LIGHTGBM_NAMES = ("boosting_type", "min_split_gain", "min_child_weight", "subsample_for_bin", "verbose")
@@ -96,38 +112,38 @@ class BoostedRanker(ClickRanker):
     defaults_with_validation: ClassVar[dict[str, Any]] = {"n_estimators": 1000, "early_stopping_rounds": 50}
     takes_categories: ClassVar[bool] = True
     saved_by_name: ClassVar[tuple[str, ...]] = ("objective",)
-    parameter_kinds: ClassVar[Mapping[str, parameter_checks.Check]] = {
+    parameter_kinds: ClassVar[Mapping[str, Check]] = {
         "n_estimators": check_positive,
-        "learning_rate": parameter_checks.above_zero,
+        "learning_rate": check_above_zero,
         "num_leaves": partial(check_count, least=2),
-        "max_depth": parameter_checks.whole_number,
+        "max_depth": check_whole_number,
         "min_child_samples": partial(check_count, least=0),
-        "subsample": parameter_checks.share,
-        "subsample_freq": parameter_checks.whole_number,
-        "colsample_bytree": parameter_checks.share,
+        "subsample": check_share,
+        "subsample_freq": check_whole_number,
+        "colsample_bytree": check_share,
         "reg_lambda": partial(check_range, least=0.0),
         "reg_alpha": partial(check_range, least=0.0),
         "max_delta_step": partial(check_range, least=-math.inf),
-        "boosting_type": parameter_checks.or_none(parameter_checks.text),
-        "min_split_gain": parameter_checks.or_none(partial(check_range, least=0.0)),
-        "min_child_weight": parameter_checks.or_none(partial(check_range, least=0.0)),
-        "subsample_for_bin": parameter_checks.or_none(check_positive),
+        "boosting_type": or_none(check_text),
+        "min_split_gain": or_none(partial(check_range, least=0.0)),
+        "min_child_weight": or_none(partial(check_range, least=0.0)),
+        "subsample_for_bin": or_none(check_positive),
         "importance_type": partial(check_choice, choices=("gain", "split")),
-        "verbose": parameter_checks.or_none(parameter_checks.whole_number),
+        "verbose": or_none(check_whole_number),
         "n_permutations": check_positive,
-        "objective_options": parameter_checks.options,
+        "objective_options": check_options,
         "position_penalty": partial(check_range, least=0.0),
-        "early_stopping_rounds": parameter_checks.or_none(partial(check_positive, otherwise=", or None")),
-        "eval_metric": parameter_checks.ranking_metrics,
-        "monotone_constraints": parameter_checks.or_none(parameter_checks.sequence),
-        "categorical_features": parameter_checks.or_none(parameter_checks.sequence),
-        "lightgbm_params": parameter_checks.options,
-        "n_jobs": parameter_checks.or_none(parameter_checks.whole_number),
-        "random_state": parameter_checks.or_none(partial(check_count, least=0)),
-        "progress": parameter_checks.flag,
+        "early_stopping_rounds": or_none(partial(check_positive, otherwise=", or None")),
+        "eval_metric": check_metrics,
+        "monotone_constraints": or_none(check_sequence),
+        "categorical_features": or_none(check_sequence),
+        "lightgbm_params": check_options,
+        "n_jobs": or_none(check_whole_number),
+        "random_state": or_none(partial(check_count, least=0)),
+        "progress": check_flag,
     }
 
-    kinds_on_disk: ClassVar[Mapping[str, parameter_checks.Check]] = {
+    kinds_on_disk: ClassVar[Mapping[str, Check]] = {
         "lightgbm_params": check_stored_params,
         "n_jobs": parameter_kinds["n_jobs"],
     }
@@ -263,7 +279,7 @@ class BoostedRanker(ClickRanker):
         """
         refuse_others("fit", others)
         check_objective(self.objective)
-        parameter_checks.check_parameters(self)
+        check_parameters(self)
         check_params(self._lightgbm_params())
         if item_weight is not None:
             check_item_weighting(self.objective, item_weight)

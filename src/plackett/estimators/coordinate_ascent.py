@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from plackett.arguments import check_positive
+from plackett.arguments import Check, check_parameters, check_positive
 from plackett.data.listed_rows import ListedRows
-from plackett.estimators import parameter_checks
 from plackett.estimators.lightgbm_arguments import refuse_others
 from plackett.estimators.linear import LinearModel, metric_of
 from plackett.linear.features import Floats
 from plackett.linear.line_search import ascend, place_metric
+from plackett.metrics.registry import check_metric
 
 
 class CoordinateAscentRanker(LinearModel):
@@ -45,9 +45,9 @@ class CoordinateAscentRanker(LinearModel):
         evals_result_: the metrics of evaluation sets at the chosen weights.
     """
 
-    parameter_kinds: ClassVar[Mapping[str, parameter_checks.Check]] = {
+    parameter_kinds: ClassVar[Mapping[str, Check]] = {
         **LinearModel.parameter_kinds,
-        "objective": parameter_checks.ranking_metric,
+        "objective": check_metric,
     }
 
     def __init__(
@@ -103,7 +103,7 @@ class CoordinateAscentRanker(LinearModel):
             eval_group, eval_names: the sizes of lists and the names of the evaluation sets, one entry for each.
         """
         refuse_others("fit", others)
-        parameter_checks.check_parameters(self)
+        check_parameters(self)
         for name, value in (("tol", self.tol), ("penalty", self.penalty)):
             if not isinstance(value, int | float | np.number) or not 0.0 <= value < np.inf:
                 raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")

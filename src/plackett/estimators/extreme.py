@@ -16,11 +16,16 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from plackett.arguments import (
+    Check,
     as_csr,
     as_numbers,
+    as_rows,
+    check_flag,
+    check_parameters,
     check_positive,
     check_range,
     check_same_index,
+    is_checked,
 )
 from plackett.data.containers import Ballots, MultilabelData, RankingData
 from plackett.data.labels import (
@@ -34,9 +39,7 @@ from plackett.data.labels import (
     tag_matrix,
     without_grades,
 )
-from plackett.data.listed_rows import as_rows, is_checked
 from plackett.data.untrusted import field
-from plackett.estimators import parameter_checks
 from plackett.estimators.network_estimator import NeuralEstimator, find_processes, import_torch
 from plackett.estimators.persistence import check_folder
 from plackett.estimators.recipes import EFFORTS, make_recipe
@@ -138,9 +141,9 @@ class ExtremeClassifier(NeuralEstimator):
     other_parts: ClassVar[tuple[str, ...]] = ("scaling", "path")
     defaults_with_validation: ClassVar[dict[str, Any]] = {"early_stopping_rounds": 5}
     not_saved: ClassVar[tuple[str, ...]] = ("label_shards",)
-    parameter_kinds: ClassVar[Mapping[str, parameter_checks.Check]] = {
+    parameter_kinds: ClassVar[Mapping[str, Check]] = {
         **NeuralEstimator.parameter_kinds,
-        "calibrate": parameter_checks.flag,
+        "calibrate": check_flag,
     }
 
     def __init__(
@@ -434,7 +437,7 @@ class ExtremeClassifier(NeuralEstimator):
         from plackett.neural.training_loop import TaskMaker
 
         find_processes().agree(self._described_parameters())
-        parameter_checks.check_parameters(self)
+        check_parameters(self)
         objective, options = self._loss()
         self._processes = find_processes(self.label_shards)
         check_positive("batch_size", self.batch_size)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Number
 from typing import Any, NoReturn
 
-from plackett.arguments import check_count
+from plackett.arguments import check_count, metric_names
 from plackett.boosted.lightgbm_parameters import remedy_for
 from plackett.data.containers import RankingData
-from plackett.estimators.parameter_checks import metric_names, ranking_metrics
+from plackett.metrics.registry import check_metrics
 
 _OF_ESTIMATOR = ("early_stopping_rounds", "eval_metric", "n_jobs", "verbose")
 _REMEDIES = {
@@ -62,7 +62,7 @@ def metrics_at(eval_metric: Any, eval_at: Any) -> list[str]:
             raise ValueError("eval_at must hold at least one cut-off, or be None, got none")
         plain = list(dict.fromkeys(name.partition("@")[0] for name in names))
         names = [f"{name}@{check_count('eval_at', k, least=1)}" for name in plain for k in cutoffs]
-    ranking_metrics("eval_metric", names)
+    check_metrics("eval_metric", names)
     return names
 
 

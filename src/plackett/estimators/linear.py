@@ -14,13 +14,27 @@ from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from plackett.arguments import as_csr, check_fraction, check_positive, check_range, check_scores
-from plackett.data.listed_rows import ListedRows, as_rows, is_checked
+from plackett.arguments import (
+    Check,
+    as_csr,
+    as_rows,
+    check_flag,
+    check_fraction,
+    check_options,
+    check_parameters,
+    check_positive,
+    check_range,
+    check_scores,
+    check_seed,
+    is_checked,
+    metric_names,
+    or_none,
+)
+from plackett.data.listed_rows import ListedRows
 from plackett.data.positions import PositionBias, Positions, make_position_bias
 from plackett.data.preference_graphs import PreferenceGraphs
 from plackett.data.untrusted import check_numbers, field, parse_array, regular_file
 from plackett.errors import DataError
-from plackett.estimators import parameter_checks
 from plackett.estimators.lightgbm_arguments import refuse_others
 from plackett.estimators.persistence import COEFFICIENTS, COVARIANCE, measures_from_json, measures_to_json
 from plackett.estimators.ranker import BaseRanker, ClickRanker, check_graph_options
@@ -40,6 +54,7 @@ from plackett.losses.registry import (
     loss_names,
 )
 from plackett.metrics import get_metric
+from plackett.metrics.registry import check_metrics
 from plackett.objective import Floats, Objective
 from plackett.preferences.graph_fitting import GraphProblem, inverse_information, solve_graphs
 
@@ -68,10 +83,10 @@ class LinearModel(BaseRanker):
     coef_: Floats
     eval_metric: str | Sequence[str]
     standardise: bool
-    parameter_kinds: ClassVar[Mapping[str, parameter_checks.Check]] = {
-        "standardise": parameter_checks.flag,
-        "eval_metric": parameter_checks.ranking_metrics,
-        "random_state": parameter_checks.seed,
+    parameter_kinds: ClassVar[Mapping[str, Check]] = {
+        "standardise": check_flag,
+        "eval_metric": check_metrics,
+        "random_state": check_seed,
     }
 
     def __sklearn_tags__(self) -> Any:
@@ -122,7 +137,7 @@ class LinearModel(BaseRanker):
 
     def _evaluate(self, parts: Sequence[tuple[str, ListedRows]], coef: Floats) -> dict[str, dict[str, float]]:
         """Every metric of every evaluation set."""
-        names = parameter_checks.metric_names("eval_metric", self.eval_metric)
+        names = metric_names("eval_metric", self.eval_metric)
         return {name: {metric: metric_of(metric, rows, rows.X @ coef) for metric in names} for name, rows in parts}
 
     def _read_array(self, path: Path, shape: tuple[int, ...]) -> Floats:
@@ -224,11 +239,11 @@ class LinearRanker(ClickRanker, LinearModel):
     """
 
     saved_by_name: ClassVar[tuple[str, ...]] = ("objective",)
-    parameter_kinds: ClassVar[Mapping[str, parameter_checks.Check]] = {
+    parameter_kinds: ClassVar[Mapping[str, Check]] = {
         **LinearModel.parameter_kinds,
         "position_penalty": partial(check_range, least=0.0),
-        "inference": parameter_checks.or_none(parameter_checks.flag),
-        "objective_options": parameter_checks.options,
+        "inference": or_none(check_flag),
+        "objective_options": check_options,
     }
 
     def __init__(
@@ -298,7 +313,7 @@ class LinearRanker(ClickRanker, LinearModel):
             eval_group, eval_names: the sizes of lists and the names of the evaluation sets, one entry for each.
         """
         refuse_others("fit", others)
-        parameter_checks.check_parameters(self)
+        check_parameters(self)
         check_linear_objective(self.objective)
         check_item_weighting(self.objective, item_weight)
         l1, l2 = self._penalties()

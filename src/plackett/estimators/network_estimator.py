@@ -15,11 +15,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from plackett.arguments import check_positive, check_scores
+from plackett.arguments import Check, check_flag, check_options, check_positive, check_scores, check_text, metric_names
 from plackett.data.hashes import fingerprint
 from plackett.data.untrusted import field
 from plackett.errors import DataError, MissingDependencyError
-from plackett.estimators import parameter_checks
 from plackett.estimators.persistence import WEIGHTS, SavedModel, hash_of, measures_from_json, measures_to_json
 
 if TYPE_CHECKING:
@@ -65,14 +64,14 @@ class NeuralEstimator(SavedModel, BaseEstimator):
         learning_rate_: the chosen learning rate.
     """
 
-    parameter_kinds: ClassVar[Mapping[str, parameter_checks.Check]] = {
-        "objective_options": parameter_checks.options,
-        "optimizer_options": parameter_checks.options,
-        "schedule": parameter_checks.text,
-        "eval_metric": parameter_checks.metric_names,
-        "precision": parameter_checks.text,
-        "compile": parameter_checks.flag,
-        "progress": parameter_checks.flag,
+    parameter_kinds: ClassVar[Mapping[str, Check]] = {
+        "objective_options": check_options,
+        "optimizer_options": check_options,
+        "schedule": check_text,
+        "eval_metric": metric_names,
+        "precision": check_text,
+        "compile": check_flag,
+        "progress": check_flag,
     }
 
     saved_by_name: ClassVar[tuple[str, ...]] = ("objective",)
@@ -113,7 +112,7 @@ class NeuralEstimator(SavedModel, BaseEstimator):
 
     @property
     def _metrics(self) -> list[str]:
-        return parameter_checks.metric_names("eval_metric", self.eval_metric)
+        return metric_names("eval_metric", self.eval_metric)
 
     @abstractmethod
     def _scaled(self, X: Any) -> Any:

@@ -13,17 +13,17 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from plackett.arguments import check_positive, check_range
-from plackett.data.listed_rows import ListedRows, is_frame
+from plackett.arguments import Check, check_flag, check_parameters, check_positive, check_range, is_frame
+from plackett.data.listed_rows import ListedRows
 from plackett.data.positions import make_position_bias
 from plackett.errors import DataError
-from plackett.estimators import parameter_checks
 from plackett.estimators.lightgbm_arguments import refuse_others
 from plackett.estimators.network_estimator import NeuralEstimator, find_processes, import_torch
 from plackett.estimators.ranker import ClickRanker
 from plackett.lists import Lists, make_lists
 from plackett.losses.registry import Loss, check_item_weighting, find_loss
 from plackett.metrics import get_metric
+from plackett.metrics.registry import check_metrics
 
 if TYPE_CHECKING:
     from torch import nn
@@ -77,12 +77,12 @@ class NeuralRanker(NeuralEstimator, ClickRanker):
 
     __metadata_request__predict: ClassVar = {"qid": True}
     defaults_with_validation: ClassVar[dict[str, Any]] = {"early_stopping_rounds": 10}
-    parameter_kinds: ClassVar[Mapping[str, parameter_checks.Check]] = {
+    parameter_kinds: ClassVar[Mapping[str, Check]] = {
         **NeuralEstimator.parameter_kinds,
-        "layer_norm": parameter_checks.flag,
-        "residual": parameter_checks.flag,
+        "layer_norm": check_flag,
+        "residual": check_flag,
         "attention_heads": check_positive,
-        "eval_metric": parameter_checks.ranking_metrics,
+        "eval_metric": check_metrics,
         "position_penalty": partial(check_range, least=0.0),
     }
 
@@ -222,7 +222,7 @@ class NeuralRanker(NeuralEstimator, ClickRanker):
 
         processes = find_processes()
         processes.agree(self._described_parameters())
-        parameter_checks.check_parameters(self)
+        check_parameters(self)
         loss = find_loss(self.objective)
         options = loss.check_options(self.objective_options)
         check_item_weighting(self.objective, item_weight)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 import plackett
-from plackett.arguments import check_count
+from plackett.arguments import Check, check_count
 from plackett.data.files import (
     can_create_files,
     check_new_folder,
@@ -33,7 +33,6 @@ from plackett.data.files import (
 )
 from plackett.data.untrusted import field, parse_json, regular_file
 from plackett.errors import DataError, PlackettError
-from plackett.estimators.parameter_checks import Check
 from plackett.losses.registry import FunctionName, Loss, function_name, is_function
 
 _FORMAT = 1

@@ -15,18 +15,13 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from plackett.arguments import check_kind, check_same_index
+from plackett.arguments import as_features, check_kind, check_same_index, in_memory, is_all_nan, is_checked, is_frame
 from plackett.data.containers import Ballots, MultilabelData, RankingData
 from plackett.data.listed_rows import (
     ListedRows,
-    as_features,
     check_examined,
     check_item_weights,
     check_labels,
-    in_memory,
-    is_all_nan,
-    is_checked,
-    is_frame,
     list_weights,
     make_listed_rows,
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from plackett.arguments import metric_names
 from plackett.metrics import multilabel, ranking
 
 
@@ -59,3 +60,17 @@ def get_metric(name: str, *, multilabel: bool = False, **options: Any) -> Callab
         raise ValueError(f"{name} needs inverse_propensity, one number per label, got none")
     cutoff = {"k": int(match[2])} if match[2] else {}
     return partial(info.function, **info.options, **cutoff, **options)
+
+
+def check_metric(name: str, value: Any) -> None:
+    """Raise ValueError unless the argument `name` is the name of a ranking metric."""
+    try:
+        get_metric(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def check_metrics(name: str, value: Any) -> None:
+    """Raise ValueError unless the argument `name` holds one name of a ranking metric, or several."""
+    for metric in metric_names(name, value):
+        check_metric(name, metric)
