@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from plackett import ExtremeClassifier, NeuralRanker, losses, partition_log_likelihood
 from plackett.data import Ballots, MultilabelData, describe, dump_xmc, load_rankings_csv, make_multilabel
-from plackett.data.labels import label_matrix
+from plackett.data.containers import label_matrix
 from plackett.errors import DataError
 from plackett.estimators import load_model, make_model
 from plackett.estimators.recipes import EFFORTS, make_recipe

@@ -27,8 +27,10 @@ from plackett.arguments import (
     check_same_index,
     is_checked,
 )
-from plackett.data.containers import Ballots, MultilabelData, RankingData
-from plackett.data.labels import (
+from plackett.data.containers import (
+    Ballots,
+    MultilabelData,
+    RankingData,
     check_names,
     checked_tags,
     has_grades,

@@ -12,7 +12,7 @@ import torch
 from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
-from plackett.data.labels import has_grades
+from plackett.data.containers import has_grades
 from plackett.lists import IntArray
 from plackett.neural.extreme_network import SparseRows
 

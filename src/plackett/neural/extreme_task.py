@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from plackett.data.labels import without_grades
+from plackett.data.containers import without_grades
 from plackett.lists import IntArray
 from plackett.losses.fused_layer import GatheredColumns
 from plackett.losses.registry import Loss

@@ -25,7 +25,7 @@ from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
 from plackett.arguments import check_choice
-from plackett.data.labels import without_grades
+from plackett.data.containers import without_grades
 from plackett.lists import IntArray
 from plackett.neural.extreme_data import BatchLabels, LabelledRows, rows_on_device
 

@@ -14,8 +14,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from plackett.arguments import check_positive
-from plackett.data.containers import MultilabelData
-from plackett.data.labels import label_matrix
+from plackett.data.containers import MultilabelData, label_matrix
 from plackett.lists import IntArray
 from plackett.metrics import multilabel_ndcg
 from plackett.metrics.multilabel_kernels import rank_columns
