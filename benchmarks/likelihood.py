@@ -17,7 +17,7 @@ from rich.console import Console
 
 import plackett
 from plackett.experiments.timing import PeakMemory, interleaved
-from plackett.likelihood.sparse_rows import sparse_partition_log_likelihood
+from plackett.likelihood.torch_op import sparse_partition_log_likelihood
 
 console = Console()
 

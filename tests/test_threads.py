@@ -168,14 +168,13 @@ def test_torch_limits_the_number_of_threads(problem):
         seen.append(plackett.get_num_threads())
         return original(call, cost)
 
-    from plackett.likelihood import core, tiers
+    from plackett.likelihood import core
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(core, "run_over_ranges", spy)
-            patch.setattr(tiers, "run_over_ranges", spy)
             scores, labels, offsets = problem
             plackett.partition_log_likelihood(torch.tensor(scores), torch.tensor(labels), offsets=offsets)
     finally:

@@ -11,7 +11,7 @@ from strategies import ragged_lists, scores_far_apart, tiered_list
 from plackett import partition_derivatives, partition_log_likelihood
 from plackett.likelihood import approximate_derivatives
 from plackett.likelihood.approximations import break_ties
-from plackett.likelihood.tiers import make_tiers
+from plackett.likelihood.core import make_tiers
 
 
 def longhand(scores, labels, ties, bottom):

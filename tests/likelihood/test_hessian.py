@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from strategies import ragged_lists
 
 from plackett.likelihood.approximations import efron_or_breslow
-from plackett.likelihood.core import evaluate
+from plackett.likelihood.core import Tiers, evaluate, make_tiers
 from plackett.likelihood.hessian import divides_a_tier, hessian_products
-from plackett.likelihood.tiers import Tiers, make_tiers
 
 TOL = 1e-14
 TREATMENTS = ("exact", "efron", "breslow")

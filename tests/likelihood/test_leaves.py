@@ -11,9 +11,8 @@ from strategies import ragged_lists
 
 from plackett import set_num_threads
 from plackett.arguments import NO_CUTOFF
-from plackett.likelihood.core import evaluate
+from plackett.likelihood.core import check_weighting, evaluate, make_tiers
 from plackett.likelihood.leaves import denominator_curvature, leaf_derivatives
-from plackett.likelihood.tiers import check_weighting, make_tiers
 
 TOL = 1e-14
 

@@ -6,7 +6,7 @@ import pytest
 from plackett import partition_log_likelihood
 
 torch = pytest.importorskip("torch")
-sparse = pytest.importorskip("plackett.likelihood.sparse_rows")
+sparse = pytest.importorskip("plackett.likelihood.torch_op")
 
 COLUMNS = 40
 POSITIVES = [[3, 1], [], [5, 7, 9, 2, 30, 31], list(range(COLUMNS)), [0, COLUMNS - 1], list(range(COLUMNS - 1)), [17]]

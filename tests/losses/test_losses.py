@@ -12,7 +12,7 @@ losses = pytest.importorskip("plackett.losses")
 closed_form = pytest.importorskip("plackett.losses.closed_form")
 lists_module = pytest.importorskip("plackett.losses.loss_lists")
 vectorised = pytest.importorskip("plackett.likelihood.vectorised")
-from plackett.likelihood.tiers import check_weighting  # noqa: E402  # after the check for torch
+from plackett.likelihood.core import check_weighting  # noqa: E402  # after the check for torch
 from plackett.losses import LOSSES, loss_names, pair_sums  # noqa: E402  # after the check for torch
 from plackett.losses.loss_lists import LossLists  # noqa: E402  # after the check for torch
 

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 losses = pytest.importorskip("plackett.losses")
 sparse = pytest.importorskip("plackett.losses.sparse_columns")
-from plackett.likelihood.sparse_rows import Positives  # noqa: E402  # after the check for torch
+from plackett.likelihood.torch_op import Positives  # noqa: E402  # after the check for torch
 from plackett.losses import pair_sums  # noqa: E402
 from plackett.losses.fused_layer import GatheredColumns  # noqa: E402
 
@@ -149,7 +149,7 @@ def test_torch_version_of_pair_losses_matches_the_kernel(kind, rng):
 
 
 def test_torch_version_of_the_lower_bound_matches_the_kernel(rng):
-    from plackett.likelihood.sparse_rows import _forward_compiled, _forward_vectorised
+    from plackett.likelihood.torch_op import _forward_compiled, _forward_vectorised
 
     scores = torch.tensor(rng.standard_normal((len(POSITIVES), COLUMNS)))
     positives = Positives(INDICES, OFFSETS, rng.integers(1, 3, len(INDICES)), *scores.shape)

@@ -15,7 +15,7 @@ from plackett.aggregation.ballot_kernels import LARGEST_RATIONAL, hash_ballots
 from plackett.arguments import as_numbers, check_finite, is_missing, is_torch, ranks_if_large
 from plackett.data.containers import Ballots, RankingData, rows_of_lists
 from plackett.data.hashes import fingerprint
-from plackett.likelihood.tiers import make_tiers
+from plackett.likelihood.core import make_tiers
 from plackett.lists import IntArray, offsets_from_sizes
 from plackett.threads import run_over_ranges
 

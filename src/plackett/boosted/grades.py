@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from plackett.boosted.plrank import ContextObjective, contexts_of_whole_lists, grouped_sums
-from plackett.likelihood.tiers import make_tiers
+from plackett.likelihood.core import make_tiers
 from plackett.lists import IntArray
 from plackett.objective import Floats, Leaves, ListObjective
 

@@ -10,9 +10,8 @@ from plackett.arguments import NO_CUTOFF, check_finite, check_tol, check_top
 from plackett.boosted.grades import GRADE_OBJECTIVES
 from plackett.boosted.plrank import PLRankObjective
 from plackett.likelihood.approximations import efron_or_breslow
-from plackett.likelihood.core import evaluate
+from plackett.likelihood.core import check_weighting, evaluate, make_tiers
 from plackett.likelihood.leaves import denominator_curvature, leaf_derivatives
-from plackett.likelihood.tiers import check_weighting, make_tiers
 from plackett.lists import IntArray
 from plackett.losses.loss_objective import LossObjective
 from plackett.losses.registry import check_item_weighting, find_loss, is_own_objective, loss_names

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from plackett.arguments import check_positive, check_top
 from plackett.boosted.plrank_kernels import context_curvature, context_derivatives, share_contexts
-from plackett.likelihood.tiers import make_tiers
+from plackett.likelihood.core import make_tiers
 from plackett.lists import IntArray, offsets_from_sizes
 from plackett.objective import Floats, ListObjective
 from plackett.threads import run_over_ranges

@@ -29,8 +29,8 @@ from plackett.distribution.given_tiers import sample_tiers, tiered_rows
 from plackett.distribution.places import exposure_of_rows, top_probabilities_of_rows
 from plackett.distribution.primitives import gumbel, relative_scores, suffix_logsumexp
 from plackett.distribution.subsets import MOST_ITEMS_EXACT, expected_cost_of_choices
-from plackett.likelihood.tensors import work_type
 from plackett.likelihood.torch_op import partition_log_likelihood
+from plackett.likelihood.vectorised import work_type
 
 # Above this many items times places that count, the integral takes more than seconds per list, and "auto" samples.
 _LARGEST_EXPOSURE = 1 << 16

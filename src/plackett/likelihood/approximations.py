@@ -20,9 +20,8 @@ import numpy.typing as npt
 from plackett.arguments import DEFAULT_TOL, check_choice, is_torch
 from plackett.compilation import kernel
 from plackett.likelihood.constants import LARGEST_SCORE
-from plackett.likelihood.core import evaluate, raise_bad_score
+from plackett.likelihood.core import Tiers, evaluate, make_tiers, raise_bad_score
 from plackett.likelihood.partition import PartitionDerivatives
-from plackett.likelihood.tiers import Tiers, make_tiers
 from plackett.lists import flat_lists, offsets_from_sizes, takes_mask
 from plackett.threads import run_over_ranges
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from plackett.arguments import NO_CUTOFF
 from plackett.compilation import inner, inner_sum, kernel
 from plackett.likelihood.constants import MOST_NODES
-from plackett.likelihood.core import depth_of, raise_bad_score
+from plackett.likelihood.core import Tiers, depth_of, raise_bad_score
 from plackett.likelihood.elementary import fast_exp
 from plackett.likelihood.integral import tier_nodes
 from plackett.likelihood.kernel_parts import (
@@ -42,7 +42,6 @@ from plackett.likelihood.kernel_parts import (
     make_workspace,
     phi_at_nodes,
 )
-from plackett.likelihood.tiers import Tiers
 from plackett.threads import run_over_ranges
 
 TREATMENTS = {"exact": 0, "efron": 1, "breslow": 2}

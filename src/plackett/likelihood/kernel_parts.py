@@ -3,7 +3,7 @@
 """Parts that several compiled kernels share: the longest list, sums, the scores of a list, leaves, and a tier's nodes.
 
 Kernels work on lists first..last. A tiered list b has the tiers list_tiers[b]..list_tiers[b + 1], and tier m begins at
-position starts[m] of `order` (see `plackett.likelihood.tiers`).
+position starts[m] of `order` (see `plackett.likelihood.core`).
 """
 
 import math

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from plackett.arguments import NO_CUTOFF
 from plackett.compilation import inner, inner_sum, kernel
 from plackett.likelihood.constants import MOST_NODES
-from plackett.likelihood.core import depth_of, kernel_cutoff, raise_bad_score
+from plackett.likelihood.core import Tiers, depth_of, kernel_cutoff, raise_bad_score
 from plackett.likelihood.cutoff import tail_along
 from plackett.likelihood.elementary import fast_exp
 from plackett.likelihood.integral import cutoff_nodes, first_place, tier_nodes
@@ -45,7 +45,6 @@ from plackett.likelihood.kernel_parts import (
     number_leaves,
     phi_at_nodes,
 )
-from plackett.likelihood.tiers import Tiers
 from plackett.threads import run_over_ranges
 
 _COST_PER_ITEM = 100

@@ -1,7 +1,7 @@
 """The likelihood of whole lists in compiled code: one pass up for every w_R, one pass down for value and derivatives.
 
 The functions here run without the interpreter lock on the lists first..last, so that `plackett.threads` can distribute
-them. `order` holds the items of each list by tier, best tier first; see `plackett.likelihood.tiers`.
+them. `order` holds the items of each list by tier, best tier first; see `plackett.likelihood.core`.
 
 Over the items of R the derivatives of log P(S > R) are, with s = softmax_R, G = sum_i g_i and A the second derivative
 along all items of S together,

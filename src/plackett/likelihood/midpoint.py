@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from plackett.likelihood.tiers import Tiers
+from plackett.likelihood.core import Tiers
 
 _ITEMS_AT_ONCE = 64  # rows of the table items x intervals held in memory
 

@@ -21,9 +21,8 @@ from plackett.arguments import (
     check_top,
     is_torch,
 )
-from plackett.likelihood.core import evaluate
+from plackett.likelihood.core import evaluate, make_tiers
 from plackett.likelihood.midpoint import midpoint_log_likelihood
-from plackett.likelihood.tiers import make_tiers
 from plackett.lists import flat_lists, takes_mask
 
 

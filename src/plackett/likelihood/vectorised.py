@@ -15,11 +15,14 @@ import torch
 from torch import Tensor
 
 from plackett.likelihood.constants import DEEP_ITEMS, DEEP_LOG_Z, LARGEST_ANGLE, LARGEST_LOG_ODDS
-from plackett.likelihood.core import evaluate
-from plackett.likelihood.tensors import work_type
-from plackett.likelihood.tiers import TierWeighting, check_tier_weights, make_tiers
+from plackett.likelihood.core import TierWeighting, check_tier_weights, evaluate, make_tiers
 
 _MOST_DOUBLINGS = 8
+
+
+def work_type(device: torch.device) -> torch.dtype:
+    """The most precise floating-point type of a device."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 @dataclass(frozen=True)

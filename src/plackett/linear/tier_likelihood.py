@@ -8,10 +8,9 @@ import numpy as np
 
 from plackett.arguments import DEFAULT_TOL, NO_CUTOFF, check_top
 from plackett.likelihood.approximations import break_ties, efron_or_breslow
-from plackett.likelihood.core import evaluate
+from plackett.likelihood.core import Tiers, evaluate, make_tiers
 from plackett.likelihood.hessian import divides_a_tier, hessian_products
 from plackett.likelihood.leaves import denominator_curvature
-from plackett.likelihood.tiers import Tiers, make_tiers
 from plackett.lists import IntArray
 from plackett.objective import Floats, Objective
 

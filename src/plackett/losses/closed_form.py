@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plackett.likelihood.tensors import distinct_labels, exact_labels
-from plackett.likelihood.torch_op import with_gradient
+from plackett.likelihood.torch_op import distinct_labels, exact_labels, with_gradient
 from plackett.losses import loss_kernels, pair_sums
 from plackett.losses.loss_lists import LossLists
 from plackett.threads import at_most, run_over_ranges

@@ -29,10 +29,9 @@ from torch import Tensor
 
 from plackett.arguments import NO_CUTOFF, check_top
 from plackett.likelihood.approximations import efron_or_breslow
-from plackett.likelihood.core import evaluate
+from plackett.likelihood.core import TierWeighting, evaluate, make_tiers
 from plackett.likelihood.leaves import denominator_curvature
-from plackett.likelihood.tensors import exact_labels, numpy_labels
-from plackett.likelihood.tiers import TierWeighting, make_tiers
+from plackett.likelihood.torch_op import exact_labels, numpy_labels
 from plackett.losses import listwise, loss_kernels, pair_sums, pairwise
 from plackett.losses.closed_form import pairs_cost, softmax_target
 from plackett.losses.item_weights import weighted_lower_bound_curvature

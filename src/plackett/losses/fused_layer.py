@@ -17,8 +17,13 @@ from torch import Tensor
 
 from plackett.arguments import check_finite, check_float_tensor
 from plackett.likelihood.sparse_kernels import gradient_of_others, log_sum_of_others
-from plackett.likelihood.sparse_rows import Positives
-from plackett.likelihood.tensors import OnceDifferentiable, at_least_single, refuse_second_derivative, rounded_like
+from plackett.likelihood.torch_op import (
+    OnceDifferentiable,
+    Positives,
+    at_least_single,
+    refuse_second_derivative,
+    rounded_like,
+)
 from plackett.lists import IntArray
 from plackett.losses.loss_lists import reduce_losses
 from plackett.losses.sparse_columns import sampled_columns, sampled_rest, short_list_likelihood

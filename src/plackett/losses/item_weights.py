@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from plackett.distribution.primitives import suffix_logsumexp
-from plackett.likelihood.tensors import distinct_labels
+from plackett.likelihood.torch_op import distinct_labels
 from plackett.losses.loss_lists import LossLists
 
 

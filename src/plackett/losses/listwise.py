@@ -12,9 +12,14 @@ from torch import Tensor
 from plackett.arguments import check_finite, check_top
 from plackett.likelihood import vectorised
 from plackett.likelihood.approximations import efron_or_breslow
-from plackett.likelihood.tensors import distinct_labels, exact_labels
-from plackett.likelihood.tiers import TierWeighting, check_weighting
-from plackett.likelihood.torch_op import flat_log_likelihood, partition_log_likelihood, with_gradient
+from plackett.likelihood.core import TierWeighting, check_weighting
+from plackett.likelihood.torch_op import (
+    distinct_labels,
+    exact_labels,
+    flat_log_likelihood,
+    partition_log_likelihood,
+    with_gradient,
+)
 from plackett.losses.closed_form import softmax_cross_entropy
 from plackett.losses.item_weights import weighted_lower_bound
 from plackett.losses.loss_lists import LossLists, flat_item_weights, make_loss_lists, reduce_losses, takes_lists

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from plackett.arguments import as_tensor, check_choice, check_finite, check_float_tensor, to_numpy
-from plackett.likelihood.tensors import in_single_precision, numpy_labels, numpy_of
-from plackett.likelihood.tiers import Tiers, make_tiers
+from plackett.likelihood.core import Tiers, make_tiers
+from plackett.likelihood.torch_op import in_single_precision, numpy_labels, numpy_of
 from plackett.lists import IntArray, flat_lists, make_lists, takes_mask
 
 _Function = TypeVar("_Function", bound=Callable[..., Tensor])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from plackett.arguments import check_top
-from plackett.likelihood.tensors import exact_labels
+from plackett.likelihood.torch_op import exact_labels
 from plackett.losses import pair_sums
 from plackett.losses.closed_form import approx_ndcg, lambda_loss, pair_loss
 from plackett.losses.loss_lists import LossLists, make_loss_lists, reduce_losses, takes_lists

@@ -39,8 +39,8 @@ from plackett.arguments import check_choice, check_finite, check_positive
 from plackett.distribution.discounts import discount_values
 from plackett.distribution.primitives import decaying_sums, gumbel, relative_scores, suffix_logsumexp
 from plackett.distribution.subsets import MOST_ITEMS_EXACT, expected_cost_of_choices
-from plackett.likelihood.tensors import work_type
 from plackett.likelihood.torch_op import with_gradient
+from plackett.likelihood.vectorised import work_type
 from plackett.losses.loss_lists import LossLists, make_loss_lists, reduce_losses, takes_lists
 from plackett.losses.pairwise import Gain, label_gains
 

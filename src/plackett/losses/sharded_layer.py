@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from plackett.arguments import check_finite
-from plackett.likelihood.sparse_rows import Positives
+from plackett.likelihood.torch_op import Positives
 from plackett.lists import IntArray
 from plackett.losses.fused_layer import check_layer, output_layer, positive_and_sampled_scores
 from plackett.losses.loss_lists import reduce_losses

@@ -18,16 +18,19 @@ from torch import Tensor
 
 from plackett.arguments import check_top
 from plackett.likelihood.approximations import efron_or_breslow
-from plackett.likelihood.sparse_rows import ExactShortLists, Positives, positives_of, sparse_likelihood
-from plackett.likelihood.tensors import (
+from plackett.likelihood.core import Tiers
+from plackett.likelihood.torch_op import (
+    ExactShortLists,
     OnceDifferentiable,
+    Positives,
     at_least_single,
     in_single_precision,
+    partition_log_likelihood,
+    positives_of,
     refuse_second_derivative,
+    sparse_likelihood,
     tol_for,
 )
-from plackett.likelihood.tiers import Tiers
-from plackett.likelihood.torch_op import partition_log_likelihood
 from plackett.losses import loss_kernels, pair_sums
 from plackett.losses.listwise import lower_bound_loss
 from plackett.losses.loss_lists import reduce_losses

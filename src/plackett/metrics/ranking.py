@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from plackett.arguments import check_choice
+from plackett.likelihood.core import make_tiers
 from plackett.likelihood.partition import partition_log_likelihood
-from plackett.likelihood.tiers import make_tiers
 from plackett.lists import takes_mask
 from plackett.metrics.metric_lists import TIES, FloatArray, MetricLists, check_k, make_metric_lists, reduce_values
 from plackett.metrics.ranking_kernels import (

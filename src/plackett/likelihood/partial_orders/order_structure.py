@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plackett.graphs import raise_cycle, sorted_graph, strong_components
+from plackett.likelihood.core import Tiers
 from plackett.likelihood.partial_orders.down_set_kernels import COUNT, down_set_blocks
 from plackett.likelihood.partial_orders.series_steps import series_steps
 from plackett.likelihood.partial_orders.structure_kernels import (
@@ -27,7 +28,6 @@ from plackett.likelihood.partial_orders.structure_kernels import (
     mark_covers,
 )
 from plackett.likelihood.partial_orders.tree_links import tree_links
-from plackett.likelihood.tiers import Tiers
 from plackett.lists import IntArray, offsets_from_sizes
 from plackett.threads import run_over_ranges
 

@@ -17,8 +17,7 @@ from plackett.likelihood.partial_orders.order_likelihood import (
     make_orders,
 )
 from plackett.likelihood.partial_orders.order_structure import PartialOrders
-from plackett.likelihood.tensors import numpy_of, outside_graphs, tol_for
-from plackett.likelihood.torch_op import with_gradient
+from plackett.likelihood.torch_op import numpy_of, outside_graphs, tol_for, with_gradient
 from plackett.lists import check_offsets
 from plackett.threads import at_most
 
