@@ -181,10 +181,10 @@ def to_numpy(values: Any) -> Any:
     return (tensor.double() if tensor.is_floating_point() else tensor).cpu().numpy()
 
 
-def as_tensor(name: str, values: Any, device: Any) -> Any:
-    """A torch tensor on the device. Some other argument must be a tensor already."""
+def as_tensor(name: str, values: Any, device: Any, dtype: Any = None) -> Any:
+    """A torch tensor on the device, of a type if given. Some other argument must be a tensor already."""
     try:
-        return sys.modules["torch"].as_tensor(values, device=device)
+        return sys.modules["torch"].as_tensor(values, device=device, dtype=dtype)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name} must be a tensor or an array of numbers, got {type(values).__name__}") from None
 

@@ -8,13 +8,14 @@
 
 All of them become offsets here, and every mistake in them is reported here. `flat_lists` turns scores and labels with
 their offsets or mask into checked flat lists, the same way for NumPy and torch; `make_lists` handles rows with qid or
-group. Checks of single arguments are in `plackett.arguments`. Code that takes flat lists validates nothing.
+group. `reduce_losses` takes the mean over lists, with their weights. Checks of single arguments are in
+`plackett.arguments`. Code that takes flat lists validates nothing.
 """
 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from plackett.arguments import (
     as_array,
     as_floats,
     as_tensor,
+    check_choice,
     check_count,
     check_float_tensor,
     is_missing,
@@ -33,6 +35,9 @@ from plackett.arguments import (
     type_and_shape,
     whole_numbers,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "FlatLists",
@@ -44,10 +49,12 @@ __all__ = [
     "make_lists",
     "offsets_from_group",
     "offsets_from_sizes",
+    "reduce_losses",
     "takes_mask",
 ]
 
 
+REDUCTIONS = ("mean", "sum", "none")
 _PADDING = -100  # of Hugging Face's batches
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -280,3 +287,23 @@ def _offsets_of_entries(shape: tuple[int, ...], offsets: Any, mask: Any) -> IntA
     if len(shape) == 1:
         return np.array([0, shape[0]], np.int64)
     return np.arange(shape[0] + 1, dtype=np.int64) * shape[1]
+
+
+def reduce_losses(losses: "Tensor", weights: Any, reduction: str) -> "Tensor":
+    """Reduce one loss per list to "mean" = sum(weight * loss) / sum(weight), "sum", or "none" = weight * loss.
+
+    The mean over no lists, or over lists of weight 0, is 0.
+    """
+    check_choice("reduction", reduction, REDUCTIONS)
+    if weights is None:
+        weighted, total = losses, float(len(losses))
+    else:
+        weight = as_tensor("weights", weights, losses.device, losses.dtype)
+        if weight.shape != losses.shape:
+            raise ValueError(f"weights must hold one value per list, {tuple(losses.shape)}, got {tuple(weight.shape)}")
+        if not bool((weight >= 0).all()):
+            raise ValueError(f"weights must be at least 0, got {weight.min().item()}")
+        weighted, total = losses * weight, float(weight.sum())
+    if reduction == "none":
+        return weighted
+    return weighted.sum() if reduction == "sum" else weighted.sum() / (total if total > 0.0 else 1.0)

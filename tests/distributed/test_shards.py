@@ -24,7 +24,7 @@ from plackett.distributed import ProcessMesh
 from plackett.errors import DataError
 from plackett.losses import linear_lower_bound_loss, linear_partition_loss, sparse_logistic_loss
 from plackett.losses import sharded_layer as sharded
-from plackett.losses.shard import Shard
+from plackett.losses.sparse_columns import Shard
 from plackett.neural import ExtremeNetwork, top_columns
 from plackett.neural.checkpoints import read_tensors, write_tensors
 from plackett.neural.tensor_files import checksum

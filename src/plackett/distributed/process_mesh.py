@@ -23,7 +23,7 @@ from torch import distributed, nn
 from plackett.arguments import check_positive
 from plackett.errors import PlackettError
 from plackett.lists import IntArray
-from plackett.losses.shard import Shard
+from plackett.losses.sparse_columns import Shard
 from plackett.neural.processes import Found, SingleProcess, has_process_group
 from plackett.neural.training_loop import sparse_parameters
 

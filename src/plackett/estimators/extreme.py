@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from plackett.losses.shard import Shard
+    from plackett.losses.sparse_columns import Shard
     from plackett.neural import ExtremeNetwork
 
 _PATHS = ("auto", "linear", "kernel")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from plackett.losses.shard import Shard
+    from plackett.losses.sparse_columns import Shard
     from plackett.neural import History
     from plackett.neural.processes import SingleProcess
 

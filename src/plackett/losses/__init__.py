@@ -14,15 +14,15 @@ sum(weight) over lists, "sum", or "none" for one value per list. Each docstring 
     pairwise         pairs of items, metric-driven losses; pair_sums has their sums
     policy           what a ranking drawn from the model earns (PL-Rank)
     item_weights     likelihoods of tiers with a weight for each item
-    sparse_columns   few positives among many columns
+    sparse_columns   few positives among many columns, and the range of columns that a process holds
     fused_layer      the same, fused with a linear output layer
-    sharded_layer    the same, for an output layer whose columns several processes hold; shard describes the columns
+    sharded_layer    the same, for an output layer whose columns several processes hold
     module           a loss as a torch module
     curvature        second derivatives, for boosted trees
     partial_order    graphs of preferences, which take no labels
     closed_form      values with gradients in closed form; loss_kernels has the compiled version for the CPU
     loss_objective   a loss as an objective of trees and linear models
-    loss_lists       checked input and the reduction
+    loss_lists       checked input
 """
 
 from importlib import import_module

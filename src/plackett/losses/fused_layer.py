@@ -24,8 +24,7 @@ from plackett.likelihood.torch_op import (
     refuse_second_derivative,
     rounded_like,
 )
-from plackett.lists import IntArray
-from plackett.losses.loss_lists import reduce_losses
+from plackett.lists import IntArray, reduce_losses
 from plackett.losses.sparse_columns import sampled_columns, sampled_rest, short_list_likelihood
 from plackett.threads import at_most, run_over_ranges
 

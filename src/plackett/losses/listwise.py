@@ -20,9 +20,10 @@ from plackett.likelihood.torch_op import (
     partition_log_likelihood,
     with_gradient,
 )
+from plackett.lists import reduce_losses
 from plackett.losses.closed_form import softmax_cross_entropy
 from plackett.losses.item_weights import weighted_lower_bound
-from plackett.losses.loss_lists import LossLists, flat_item_weights, make_loss_lists, reduce_losses, takes_lists
+from plackett.losses.loss_lists import LossLists, flat_item_weights, make_loss_lists, takes_lists
 
 _LARGEST_TABLE = 1 << 25  # numbers in the largest array of the exact top-k of ListNet
 

@@ -1,4 +1,4 @@
-"""Common parts of all losses: lists of scores and labels, and the reduction over lists."""
+"""Common parts of all losses of lists: scores, labels and weights of items, checked, one list after the other."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from plackett.arguments import as_tensor, check_choice, check_finite, check_float_tensor, to_numpy
+from plackett.arguments import as_tensor, check_finite, check_float_tensor, to_numpy
 from plackett.likelihood.core import Tiers, make_tiers
 from plackett.likelihood.torch_op import in_single_precision, numpy_labels, numpy_of
 from plackett.lists import IntArray, flat_lists, make_lists, takes_mask
 
 _Function = TypeVar("_Function", bound=Callable[..., Tensor])
-REDUCTIONS = ("mean", "sum", "none")
 
 
 @dataclass(frozen=True)
@@ -136,23 +135,3 @@ def flat_item_weights(lists: LossLists, item_weights: Any, where: Any) -> Tensor
         low, high = weights.min().item(), weights.max().item()
         raise ValueError(f"item_weights must be finite and at least 0, got {low} to {high}")
     return weights
-
-
-def reduce_losses(losses: Tensor, weights: Any, reduction: str) -> Tensor:
-    """Reduce one loss per list to "mean" = sum(weight * loss) / sum(weight), "sum", or "none" = weight * loss.
-
-    The mean over no lists, or over lists of weight 0, is 0.
-    """
-    check_choice("reduction", reduction, REDUCTIONS)
-    if weights is None:
-        weighted, total = losses, float(len(losses))
-    else:
-        weight = torch.as_tensor(weights, device=losses.device, dtype=losses.dtype)
-        if weight.shape != losses.shape:
-            raise ValueError(f"weights must hold one value per list, {tuple(losses.shape)}, got {tuple(weight.shape)}")
-        if not bool((weight >= 0).all()):
-            raise ValueError(f"weights must be at least 0, got {weight.min().item()}")
-        weighted, total = losses * weight, float(weight.sum())
-    if reduction == "none":
-        return weighted
-    return weighted.sum() if reduction == "sum" else weighted.sum() / (total if total > 0.0 else 1.0)

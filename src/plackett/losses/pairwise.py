@@ -10,9 +10,10 @@ from torch import Tensor
 
 from plackett.arguments import check_top
 from plackett.likelihood.torch_op import exact_labels
+from plackett.lists import reduce_losses
 from plackett.losses import pair_sums
 from plackett.losses.closed_form import approx_ndcg, lambda_loss, pair_loss
-from plackett.losses.loss_lists import LossLists, make_loss_lists, reduce_losses, takes_lists
+from plackett.losses.loss_lists import LossLists, make_loss_lists, takes_lists
 
 Gain = str | Callable[[Tensor], Tensor]
 

@@ -11,7 +11,7 @@ from plackett.arguments import check_float_tensor, check_kind, check_positive
 from plackett.data import PreferenceGraphs
 from plackett.likelihood.partial_orders.order_chains import OrderChains
 from plackett.likelihood.partial_orders.torch_value import evaluate_tensor
-from plackett.losses.loss_lists import reduce_losses
+from plackett.lists import reduce_losses
 
 
 class GraphChains:

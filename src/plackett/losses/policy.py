@@ -41,7 +41,8 @@ from plackett.distribution.primitives import decaying_sums, gumbel, relative_sco
 from plackett.distribution.subsets import MOST_ITEMS_EXACT, expected_cost_of_choices
 from plackett.likelihood.torch_op import with_gradient
 from plackett.likelihood.vectorised import work_type
-from plackett.losses.loss_lists import LossLists, make_loss_lists, reduce_losses, takes_lists
+from plackett.lists import reduce_losses
+from plackett.losses.loss_lists import LossLists, make_loss_lists, takes_lists
 from plackett.losses.pairwise import Gain, label_gains
 
 METHODS = ("pl-rank", "exact", "reinforce")

@@ -219,7 +219,8 @@ def own_loss(function: Callable[..., Any], name: str | None = None) -> Loss:
         name: its name in messages and files; None: the function's name.
     """
 
-    from plackett.losses.loss_lists import make_loss_lists, reduce_losses, takes_lists
+    from plackett.lists import reduce_losses
+    from plackett.losses.loss_lists import make_loss_lists, takes_lists
 
     def dense(
         scores: Any,

@@ -27,11 +27,10 @@ from torch.autograd.function import once_differentiable
 
 from plackett.arguments import check_finite
 from plackett.likelihood.torch_op import Positives
-from plackett.lists import IntArray
+from plackett.lists import IntArray, reduce_losses
 from plackett.losses.fused_layer import check_layer, output_layer, positive_and_sampled_scores
-from plackett.losses.loss_lists import reduce_losses
-from plackett.losses.shard import Shard
 from plackett.losses.sparse_columns import (
+    Shard,
     check_sample,
     log_sum_of_sample,
     sampled_columns,

@@ -3,7 +3,8 @@
     name(scores, indices, offsets, *, labels=None, weights=None, reduction="mean", ...)
 
 scores: (rows, columns). `indices` holds the positive columns row after row, `offsets` the start of each row. All other
-columns form the bottom tier. A row without positives contributes 0.
+columns form the bottom tier. A row without positives contributes 0. `Shard` describes columns that several processes
+share.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from plackett.arguments import check_top
 from plackett.likelihood.approximations import efron_or_breslow
@@ -31,12 +32,58 @@ from plackett.likelihood.torch_op import (
     sparse_likelihood,
     tol_for,
 )
+from plackett.lists import reduce_losses
 from plackett.losses import loss_kernels, pair_sums
 from plackett.losses.listwise import lower_bound_loss
-from plackett.losses.loss_lists import reduce_losses
 from plackett.threads import at_most, run_over_ranges
 
 _LARGEST_BLOCK = 1 << 22  # numbers in memory at once in the torch version of the pairs
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The columns that process `number` of the `count` processes in `group` holds, out of `columns`.
+
+    >>> [(shard.first, shard.last) for shard in (Shard(7, number, 3) for number in range(3))]
+    [(0, 2), (2, 4), (4, 7)]
+    """
+
+    columns: int
+    number: int = 0
+    count: int = 1
+    group: Any = None
+
+    @property
+    def first(self) -> int:
+        return self.columns * self.number // self.count
+
+    @property
+    def last(self) -> int:
+        return self.columns * (self.number + 1) // self.count
+
+    @property
+    def width(self) -> int:
+        return self.last - self.first
+
+    def add(self, values: Tensor) -> Tensor:
+        """The sum over all shards, in place."""
+        if self.count > 1:
+            distributed.all_reduce(values, group=self.group)
+        return values
+
+    def largest(self, values: Tensor) -> Tensor:
+        """The maximum over all shards, in place."""
+        if self.count > 1:
+            distributed.all_reduce(values, distributed.ReduceOp.MAX, group=self.group)
+        return values
+
+    def gather(self, values: Tensor) -> list[Tensor]:
+        """The values of all shards, in order; all have the same shape."""
+        if self.count == 1:
+            return [values]
+        parts = [torch.empty_like(values) for _ in range(self.count)]
+        distributed.all_gather(parts, values.contiguous(), group=self.group)
+        return parts
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import plackett
 from plackett.data.files import atomic_write
 from plackett.data.hashes import different_training
 from plackett.errors import DataError
-from plackett.losses.shard import Shard
+from plackett.losses.sparse_columns import Shard
 from plackett.neural.processes import SingleProcess
 from plackett.neural.tensor_files import open_tensors, write_alone, write_together
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding_bag
 
-from plackett.losses.shard import Shard
+from plackett.losses.sparse_columns import Shard
 from plackett.neural.ranking_network import ACTIVATIONS, Dropout, check_share, check_sizes, make_hidden
 
 _NUMBERS_DRAWN_AT_ONCE = 1 << 22

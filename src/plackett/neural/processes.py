@@ -14,7 +14,7 @@ import torch
 from torch import distributed, nn
 
 from plackett.lists import IntArray
-from plackett.losses.shard import Shard
+from plackett.losses.sparse_columns import Shard
 
 Found = TypeVar("Found")
 

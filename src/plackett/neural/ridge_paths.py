@@ -36,7 +36,7 @@ from scipy.sparse import csr_array, diags_array, hstack
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
-from plackett.losses.shard import Shard
+from plackett.losses.sparse_columns import Shard
 from plackett.neural.extreme_network import Rows, SparseRows
 
 LARGEST_SIZE = 1 << 27

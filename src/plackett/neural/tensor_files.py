@@ -24,7 +24,7 @@ from torch import Tensor
 
 from plackett.data.untrusted import parse_json, regular_file
 from plackett.errors import DataError
-from plackett.losses.shard import Shard
+from plackett.losses.sparse_columns import Shard
 from plackett.neural.processes import SingleProcess
 
 _TYPES = {

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plackett.losses.shard import Shard
+from plackett.losses.sparse_columns import Shard
 from plackett.neural.top_kernels import keep_best
 from plackett.threads import at_most, run_over_ranges
 

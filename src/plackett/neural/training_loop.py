@@ -23,7 +23,7 @@ from torch import Tensor, distributed, nn
 from plackett.arguments import check_positive
 from plackett.errors import DataError
 from plackett.lists import IntArray
-from plackett.losses.shard import Shard
+from plackett.losses.sparse_columns import Shard
 from plackett.neural.checkpoints import (
     NetworkCheckpoint,
     Tensors,
