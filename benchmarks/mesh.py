@@ -174,7 +174,7 @@ def constants() -> dict[str, float]:
     from scipy.sparse import csr_array
 
     from plackett.losses import linear_partition_loss
-    from plackett.neural.extreme_network import SparseLinear, SparseRows
+    from plackett.neural.networks import SparseLinear, SparseRows
 
     torch.set_num_threads(1)
     labels, entries, features = 31_000, 600, 100_000

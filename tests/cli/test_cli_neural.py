@@ -24,7 +24,7 @@ from plackett.data import (
     make_multilabel,
 )
 from plackett.neural import NetworkCheckpoint
-from plackett.neural.training_loop import _Training
+from plackett.neural.training import Training
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -177,7 +177,7 @@ def test_training_resumes_from_a_checkpoint(
     ]  # fmt: skip
     assert plackett(*common, "-o", tmp_path / "whole")[0] == 0
     arguments = [*common, "--checkpoint", tmp_path / "state", "-o", tmp_path / "model"]
-    original, left = _Training.step, iter(range(7))
+    original, left = Training.step, iter(range(7))
 
     def step(self: Any, *given: Any) -> None:
         if next(left, None) is None:
@@ -185,7 +185,7 @@ def test_training_resumes_from_a_checkpoint(
         original(self, *given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Training, "step", step)
+        patch.setattr(Training, "step", step)
         patch.setattr(NetworkCheckpoint, "is_due", True)
         with pytest.raises(Cut):
             plackett(*arguments)

@@ -21,18 +21,18 @@ CURVE = """
     import numpy as np, torch
     from forks import together
     from plackett.losses import partition_loss
-    from plackett.neural import TrainingSettings, batches_of_lists, training_loop, train
+    from plackett.neural import TrainingSettings, batches_of_lists, train, training
     from plackett.distributed import join_process_group
 
     torch.set_num_threads(1)
-    original = training_loop._Training.step
+    original = training.Training.step
 
     def step(self, *arguments):
         before = self.position.total
         original(self, *arguments)
         self.task.curve.append(self.position.total - before)
 
-    training_loop._Training.step = step
+    training.Training.step = step
 
     class Lists:
         # Ragged lists; the last batch of an epoch has fewer lists than there are processes.

@@ -35,7 +35,7 @@ from plackett.metrics import (
     multilabel_precision,
     propensity_scored_precision,
 )
-from plackett.neural import ExtremeNetwork, RowScaling, SparseRows, extreme_data, extreme_task, training_loop
+from plackett.neural import ExtremeNetwork, RowScaling, SparseRows, extreme_data, extreme_task, training
 from plackett.neural.extreme_data import batches_of_rows
 from plackett.neural.ridge_paths import KernelPath, LinearPath, fit_path
 
@@ -294,7 +294,7 @@ def glas_by_hand(table: Any) -> Any:
 def mixed_by_hand(rows: int, alpha: float) -> tuple[float, Any, Any]:
     """The share, the rows and their partners of the first batch of a training with seed 3."""
     first = batches_of_rows(rows, rows, np.random.default_rng([3, 0]))[0]
-    with training_loop._randomness((3, 0, 0), torch.device("cpu")) as generator:
+    with training._randomness((3, 0, 0), torch.device("cpu")) as generator:
         rng = np.random.default_rng(int(torch.randint(1 << 62, (1,), generator=generator)))
     return rng.beta(alpha, alpha), first, first[rng.permutation(rows)]
 
@@ -918,11 +918,11 @@ class Cut(Exception):  # noqa: N818 (no error of the program)
 def test_training_resumes_from_every_step(
     options: dict[str, Any], data: MultilabelData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from plackett.neural.training_loop import _Training
+    from plackett.neural.training import Training
 
     settings = {**SETTINGS, "validation_fraction": 0.3, "epochs": 2, **options}
     whole = ExtremeClassifier(**settings).fit(data)
-    original, steps = _Training.step, 0
+    original, steps = Training.step, 0
     while True:
         left = iter(range(steps))
 
@@ -934,7 +934,7 @@ def test_training_resumes_from_every_step(
         place = {"checkpoint": tmp_path / str(steps), "checkpoint_every": 0.0}
         try:
             with monkeypatch.context() as patch:
-                patch.setattr(_Training, "step", step)
+                patch.setattr(Training, "step", step)
                 model = ExtremeClassifier(**settings).fit(data, **place)
             break
         except Cut:

@@ -594,17 +594,17 @@ class Cut(Exception):  # noqa: N818 (no error of the program)
 
 def cut_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> Any:
     """A patch that interrupts training after `steps` steps."""
-    from plackett.neural.training_loop import _Training
+    from plackett.neural.training import Training
 
     patch = monkeypatch.context()
-    original, left = _Training.step, iter(range(steps))
+    original, left = Training.step, iter(range(steps))
 
     def step(self: Any, *arguments: Any) -> None:
         if next(left, None) is None:
             raise Cut
         original(self, *arguments)
 
-    return patch, lambda p: p.setattr(_Training, "step", step)
+    return patch, lambda p: p.setattr(Training, "step", step)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,9 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
 
 from plackett.neural import ExtremeNetwork, FeatureScaling, RankingNetwork, RowScaling, SparseRows, top_columns
-from plackett.neural import feature_scaling as feature_module
+from plackett.neural import networks as network_module
 from plackett.neural import top_labels as top_module
-from plackett.neural.extreme_network import SparseLinear
-from plackett.neural.ranking_network import Dropout, ListAttention, OwnNetwork, make_hidden
+from plackett.neural.networks import Dropout, ListAttention, OwnNetwork, SparseLinear, make_hidden
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -129,7 +128,7 @@ def test_missing_values_can_be_refused(rng: np.random.Generator) -> None:
         fitted.apply_to(X)
 
 
-@pytest.mark.parametrize("scaling", feature_module.SCALINGS)
+@pytest.mark.parametrize("scaling", network_module.SCALINGS)
 @pytest.mark.parametrize("missing", ["mean", "indicator"])
 def test_column_without_any_value_becomes_zero(scaling: str, missing: str, rng: np.random.Generator) -> None:
     X = rng.standard_normal((7, 3))
@@ -153,7 +152,7 @@ def test_huge_values_are_scaled_without_overflow(scaling: str) -> None:
     assert (np.argsort(found[:, 0]) == np.argsort(X[:, 0])).all()
 
 
-@pytest.mark.parametrize("scaling", feature_module.SCALINGS)
+@pytest.mark.parametrize("scaling", network_module.SCALINGS)
 def test_block_size_does_not_matter(scaling: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     X = columns(rng)
     X[::9, 2] = np.nan
@@ -161,7 +160,7 @@ def test_block_size_does_not_matter(scaling: str, rng: np.random.Generator, monk
     with torch.no_grad():
         module = fitted(torch.from_numpy(X))
     assert torch.equal(fitted.apply_to(X), module)
-    monkeypatch.setattr(feature_module, "_NUMBERS_AT_ONCE", 7)
+    monkeypatch.setattr(network_module, "_NUMBERS_SCALED_AT_ONCE", 7)
     again = FeatureScaling(6, scaling, "indicator").fit(X)
     torch.testing.assert_close(again.apply_to(X), fitted.apply_to(X), rtol=1e-6, atol=1e-12)  # blockwise means
 
@@ -178,13 +177,13 @@ def test_blocks_are_small_for_any_number_of_knots(rng: np.random.Generator, monk
     monkeypatch.setattr(FeatureScaling, "_scaled", recorded_call)
     X = rng.standard_normal((3000, 20))
     FeatureScaling(20, "quantile").fit(X).apply_to(X)
-    assert max(sizes) <= feature_module._NUMBERS_AT_ONCE
+    assert max(sizes) <= network_module._NUMBERS_SCALED_AT_ONCE
 
 
 def test_scaling_is_restored_from_its_state(rng: np.random.Generator) -> None:
     X = columns(rng)
     X[2, 2] = np.nan
-    for scaling in feature_module.SCALINGS:
+    for scaling in network_module.SCALINGS:
         fitted = FeatureScaling(6, scaling, "indicator").fit(X)
         again = FeatureScaling(6, scaling, "indicator").restore(fitted.state_dict())
         assert torch.equal(again.apply_to(X), fitted.apply_to(X))

@@ -24,8 +24,7 @@ from plackett.arguments import check_positive
 from plackett.errors import PlackettError
 from plackett.lists import IntArray
 from plackett.losses.sparse_columns import Shard
-from plackett.neural.processes import Found, SingleProcess, has_process_group
-from plackett.neural.training_loop import sparse_parameters
+from plackett.neural.training import Found, SingleProcess, has_process_group, sparse_parameters
 
 _WAIT = 1800.0
 _LONGEST_WAIT = 1e9

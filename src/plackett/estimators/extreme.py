@@ -322,8 +322,8 @@ class ExtremeClassifier(NeuralEstimator):
     def _chosen(self, name: str) -> Any:
         given = getattr(self, name)
         if name == "precision" and given == "auto":
-            from plackett.neural.ranking_network import check_sizes
-            from plackett.neural.training_loop import fastest_precision
+            from plackett.neural.networks import check_sizes
+            from plackett.neural.training import fastest_precision
 
             sizes = check_sizes(self._chosen("hidden_sizes"))
             return fastest_precision(self._device(), sizes[-1] * self.n_labels_ if sizes else 0)
@@ -436,7 +436,7 @@ class ExtremeClassifier(NeuralEstimator):
         import_torch("ExtremeClassifier")
         from plackett.neural.extreme_data import LabelledRows, LabelSampler
         from plackett.neural.extreme_task import ExtremeLoss, ExtremeMetric, ExtremeTask
-        from plackett.neural.training_loop import TaskMaker
+        from plackett.neural.training import TaskMaker
 
         find_processes().agree(self._described_parameters())
         check_parameters(self)
@@ -553,7 +553,7 @@ class ExtremeClassifier(NeuralEstimator):
         return found
 
     def _network_maker(self) -> Callable[[], ExtremeNetwork]:
-        from plackett.neural.extreme_network import ExtremeNetwork
+        from plackett.neural.networks import ExtremeNetwork
 
         sparse = self.sparse_gradients
         if sparse not in (True, False, "auto"):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from plackett.losses.sparse_columns import Shard
     from plackett.neural import History
-    from plackett.neural.processes import SingleProcess
+    from plackett.neural.training import SingleProcess
 
 # Parameters that do not change the result: they may differ between processes, and between a checkpoint and the training
 # that resumes from it. The number of shards may differ from the checkpoint's too, but not between processes.
@@ -45,7 +45,7 @@ def import_torch(feature: str) -> Any:
 
 def find_processes(label_shards: int = 1) -> SingleProcess:
     """The processes that train together. Without a process group, no code of `plackett.distributed` runs."""
-    from plackett.neural.processes import SingleProcess, has_process_group
+    from plackett.neural.training import SingleProcess, has_process_group
 
     if check_positive("label_shards", label_shards) == 1 and not has_process_group():
         return SingleProcess()
@@ -183,7 +183,7 @@ class NeuralEstimator(SavedModel, BaseEstimator):
         processes: SingleProcess,
     ) -> None:
         from plackett.neural import TrainingSettings, train_members
-        from plackett.neural.ensemble_training import check_rates
+        from plackett.neural.training import check_rates
 
         rates = check_rates(self.learning_rate)
         if not has_validation and (self.early_stopping_rounds is not None or len(rates) > 1):

@@ -218,7 +218,7 @@ class NeuralRanker(NeuralEstimator, ClickRanker):
         import_torch("NeuralRanker")
         from plackett.neural import FeatureScaling
         from plackett.neural.ranking_task import RankingTask, ScaledLists
-        from plackett.neural.training_loop import TaskMaker
+        from plackett.neural.training import TaskMaker
 
         processes = find_processes()
         processes.agree(self._described_parameters())
@@ -282,7 +282,7 @@ class NeuralRanker(NeuralEstimator, ClickRanker):
         self.position_bias_ = make_position_bias(train.positions.values, np.mean(biases, axis=0))
 
     def _network_maker(self) -> Callable[[], nn.Module]:
-        from plackett.neural.ranking_network import RankingNetwork, own_network
+        from plackett.neural.networks import RankingNetwork, own_network
 
         width = self.scaling_.width
         if self.network is None:

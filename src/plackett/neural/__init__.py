@@ -18,15 +18,33 @@ onnx_export                                    a fitted model as one ONNX file
 """
 
 from plackett.neural.checkpoints import NetworkCheckpoint
-from plackett.neural.ensemble_training import TrainedEnsemble, train_members
 from plackett.neural.extreme_data import batches_of_rows
-from plackett.neural.extreme_network import ExtremeNetwork, SparseRows, sharded_weights
-from plackett.neural.feature_scaling import SCALINGS, FeatureScaling, RowScaling
+from plackett.neural.networks import (
+    ACTIVATIONS,
+    SCALINGS,
+    ExtremeNetwork,
+    FeatureScaling,
+    RankingNetwork,
+    RowScaling,
+    SparseRows,
+    make_hidden,
+    sharded_weights,
+)
 from plackett.neural.onnx_export import ScaledEnsemble
-from plackett.neural.ranking_network import ACTIVATIONS, RankingNetwork, make_hidden
 from plackett.neural.ranking_task import batches_of_lists
 from plackett.neural.top_labels import top_columns
-from plackett.neural.training_loop import OPTIMISERS, SCHEDULES, Epoch, History, Task, TrainingSettings, seeded, train
+from plackett.neural.training import (
+    OPTIMISERS,
+    SCHEDULES,
+    Epoch,
+    History,
+    Task,
+    TrainedEnsemble,
+    TrainingSettings,
+    seeded,
+    train,
+    train_members,
+)
 from plackett.neural.weights import check_weights, set_weights
 
 __all__ = [

@@ -18,8 +18,10 @@ from plackett.data.files import atomic_write
 from plackett.data.hashes import different_training
 from plackett.errors import DataError
 from plackett.losses.sparse_columns import Shard
-from plackett.neural.processes import SingleProcess
+from plackett.neural.networks import sharded_weights
 from plackett.neural.tensor_files import open_tensors, write_alone, write_together
+from plackett.neural.training import History, Position, SingleProcess, Training
+from plackett.neural.weights import set_weights
 
 _VERSION = 1
 
@@ -167,6 +169,29 @@ class NetworkCheckpoint:
             self.path.replace(self._before)
         self._next.replace(self.path)
 
+    def save_training(self, training: Training) -> None:
+        """Save weights, optimisers, position and history of a training."""
+        network = training.task.network
+        tensors = add_prefix("network", network.state_dict()) | add_prefix("best", training.best_weights)
+        numbers = []
+        for number, optimiser in enumerate(training.optimisers):
+            state_tensors, state_numbers = optimiser_state(optimiser)
+            tensors |= add_prefix(f"optimiser{number}", state_tensors)
+            numbers.append(state_numbers)
+        about = {"position": vars(training.position), "history": training.history.rows, "optimisers": numbers}
+        self.save(tensors, {**about, "scaler": training.scaler.state_dict()}, _sharded_state(training))
+
+    def restore_training(self, training: Training) -> bool:
+        """Set a training to the last complete state. Returns whether there is one."""
+        found = self.load(_sharded_state(training))
+        if found is None:
+            return False
+        try:
+            _restore_state(training, *found)
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise DataError(f"not a checkpoint of this training ({error})", file=str(self.path)) from error
+        return True
+
     def clear(self) -> None:
         """Delete all states."""
         for path in (self.path, self._before, self._next):
@@ -176,6 +201,35 @@ class NetworkCheckpoint:
 def _problem(error: DataError) -> str:
     """The message of an error about a file, without the file's name."""
     return str(error).removeprefix(f"{error.file}: ")
+
+
+def _sharded_state(training: Training) -> dict[str, Shard]:
+    """The tensors of the state that are held in shards: weights, and the optimiser state of those weights."""
+    network = training.task.network
+    weights = sharded_weights(network)
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    found = {f"{kind}.{name}": shard for kind in ("network", "best") for name, shard in weights.items()}
+    for number, optimiser in enumerate(training.optimisers):
+        parameters = [p for group in optimiser.param_groups for p in group["params"]]
+        for place, parameter in enumerate(parameters):
+            if names[id(parameter)] in weights:
+                found[f"optimiser{number}.{place}"] = weights[names[id(parameter)]]
+    return found
+
+
+def _restore_state(training: Training, tensors: Tensors, about: dict[str, Any]) -> None:
+    set_weights(training.task.network, strip_prefix("network", tensors))
+    training.best_weights = strip_prefix("best", tensors)
+    for number, optimiser in enumerate(training.optimisers):
+        restore_optimiser(optimiser, strip_prefix(f"optimiser{number}", tensors), about["optimisers"][number])
+    training.position = Position(**about["position"])
+    if training.position.epoch > training.settings.epochs:
+        raise ValueError(f"epoch must be at most {training.settings.epochs}, got {training.position.epoch}")
+    training.history = History(about["history"])
+    if not all(isinstance(value, int | float) for row in training.history for value in row.values()):
+        raise ValueError("the history must hold numbers")
+    if about["scaler"]:
+        training.scaler.load_state_dict(about["scaler"])
 
 
 @contextmanager

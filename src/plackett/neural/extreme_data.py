@@ -9,19 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from plackett.data.containers import has_grades
 from plackett.lists import IntArray
-from plackett.neural.extreme_network import SparseRows
+from plackett.neural.networks import SparseRows, rows_on_device
 
 ROWS_AT_ONCE = 1024
-
-
-def rows_on_device(rows: Any, device: torch.device) -> SparseRows | Tensor:
-    """CSR rows as tensors, or a tensor, on a device."""
-    return SparseRows(rows, device) if issparse(rows) else rows.to(device)
 
 
 def row_slices(rows: int, size: int | None = None) -> Iterator[slice]:

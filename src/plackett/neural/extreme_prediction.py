@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from plackett.neural.extreme_data import ROWS_AT_ONCE, row_slices, rows_on_device
-from plackett.neural.extreme_network import ExtremeNetwork, Rows, gather_scores
+from plackett.neural.extreme_data import ROWS_AT_ONCE, row_slices
+from plackett.neural.networks import ExtremeNetwork, Rows, gather_scores, rows_on_device
 from plackett.neural.ridge_paths import KernelPath, LinearPath
 from plackett.neural.top_labels import Layer, top_columns
 

@@ -23,7 +23,7 @@ from plackett.neural.extreme_data import (
     batches_of_rows,
     row_slices,
 )
-from plackett.neural.extreme_network import ExtremeNetwork, gather_scores
+from plackett.neural.networks import ExtremeNetwork, gather_scores
 from plackett.neural.regularizers import Regularizer, plain
 from plackett.neural.ridge_paths import KernelPath, LinearPath
 from plackett.neural.top_labels import top_columns

@@ -14,7 +14,7 @@ from plackett.data.containers import rows_of_lists
 from plackett.data.listed_rows import ListedRows
 from plackett.lists import IntArray, offsets_from_sizes
 from plackett.losses.registry import Loss
-from plackett.neural.feature_scaling import FeatureScaling
+from plackett.neural.networks import FeatureScaling
 
 _ITEMS_AT_ONCE = 1 << 16
 _BIAS_STEP = 10.0  # biases move so much faster than weights: they are few, and every batch says something about each

@@ -27,7 +27,8 @@ from torch import Tensor
 from plackett.arguments import check_choice
 from plackett.data.containers import without_grades
 from plackett.lists import IntArray
-from plackett.neural.extreme_data import BatchLabels, LabelledRows, rows_on_device
+from plackett.neural.extreme_data import BatchLabels, LabelledRows
+from plackett.neural.networks import rows_on_device
 
 STRENGTHS = {"glas": 1.0, "smoothing": 0.05, "mixup": 0.2, "tail": 0.1}
 """The regularisers, and the strength of each where none is given."""

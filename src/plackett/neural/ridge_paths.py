@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from plackett.losses.sparse_columns import Shard
-from plackett.neural.extreme_network import Rows, SparseRows
+from plackett.neural.networks import Rows, SparseRows
 
 LARGEST_SIZE = 1 << 27
 """Weights of a path."""

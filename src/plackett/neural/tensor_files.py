@@ -25,7 +25,7 @@ from torch import Tensor
 from plackett.data.untrusted import parse_json, regular_file
 from plackett.errors import DataError
 from plackett.losses.sparse_columns import Shard
-from plackett.neural.processes import SingleProcess
+from plackett.neural.training import SingleProcess
 
 _TYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.complex64: "C64",

@@ -1,4 +1,4 @@
-"""The training loop, with its optimisers, learning rates and history.
+"""Training: the processes that train together, one training, and the trainings of an ensemble.
 
 All random numbers of a step come from a seed made of (seed, epoch, step). So a training that resumes from a checkpoint
 needs no generator state and continues exactly as if it had never stopped.
@@ -11,31 +11,24 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
 from plackett.arguments import check_positive
-from plackett.errors import DataError
 from plackett.lists import IntArray
 from plackett.losses.sparse_columns import Shard
-from plackett.neural.checkpoints import (
-    NetworkCheckpoint,
-    Tensors,
-    add_prefix,
-    optimiser_state,
-    restore_optimiser,
-    strip_prefix,
-)
-from plackett.neural.extreme_network import sharded_weights
-from plackett.neural.processes import SingleProcess
-from plackett.neural.weights import set_weights
+from plackett.neural.networks import sharded_weights
 from plackett.progress import progress_bar
+
+if TYPE_CHECKING:
+    from plackett.neural.checkpoints import NetworkCheckpoint
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 OPTIMISERS = ("adam", "adamw", "sparse_adam", "adagrad", "sgd")
@@ -50,26 +43,85 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 _LARGE_LAYER = 1 << 18  # weights, from which products of matrices take most of the time
 _GENERATOR_LOCK = threading.Lock()
 
+Found = TypeVar("Found")
 
-def fastest_precision(device: torch.device, weights: int) -> str:
-    """ "bfloat16" for a layer of so many weights on a processor with instructions for it, otherwise "float32".
 
-    Only products of matrices are rounded: weights, their gradients' sums, the optimiser and the loss stay in float32.
+# Processes
+
+
+def has_process_group() -> bool:
+    """Whether this process has joined a process group of torch.distributed."""
+    return distributed.is_available() and distributed.is_initialized()
+
+
+class SingleProcess:
+    """The processes that train a network together: here one, which holds all data and all labels.
+
+    `plackett.distributed.ProcessMesh` is the subclass for the process groups of torch.distributed. The training loop is
+    written against this interface, so it is the same for one process and for many.
+
+    The interface is that of a mesh, data x labels. All processes hold the same data and draw the same batches. Along
+    the first axis (`count`, `rank`) each computes the loss of its share of a batch. Along the second axis (`shards`,
+    `number`) each holds a range of the labels. `world` is the number of processes.
     """
-    kinds = [getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile")]
-    has_instructions, has_tiles = (None if kind is None else kind() for kind in kinds)  # older versions cannot tell
-    # Where the processor has tiles (AMX), torch uses them, and some virtual machines do not allow that.
-    is_fast = device.type == "cpu" and has_instructions and has_tiles is False
-    return "bfloat16" if is_fast and weights >= _LARGE_LAYER else "float32"
+
+    world = 1
+    count, rank = 1, 0
+    shards, number = 1, 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and shows progress."""
+        return self.rank == 0 and self.number == 0
+
+    def guarded(self) -> AbstractContextManager[Any]:
+        """A block in which the loss of another process becomes an error that says so."""
+        return nullcontext()
+
+    def shard(self, columns: int) -> Shard:
+        """The columns that this process holds."""
+        return Shard(columns)
+
+    def share(self, batch: IntArray, sizes: IntArray) -> IntArray:  # noqa: ARG002 (the interface)
+        """This process's part of a batch whose lists have these sizes."""
+        return batch
+
+    def totals(self, *values: float, device: torch.device) -> list[float]:  # noqa: ARG002
+        """The sums over the data axis."""
+        return list(values)
+
+    def add_gradients(self, network: nn.Module) -> None:
+        """Sum the gradients over the data axis, in place."""
+
+    def gather(self, find: Callable[[], Found]) -> list[Found]:
+        """What each process finds, in the order of ranks. If one of them fails, all do."""
+        return [find()]
+
+    def from_first(self, find: Callable[[], Found]) -> Found:
+        """What the first process finds, on all of them. Processes that hold a shard with it take part."""
+        return find()
+
+    def decide(self, flag: bool, device: torch.device) -> bool:  # noqa: ARG002
+        """The first process's flag, on all of them."""
+        return flag
+
+    def all_have(self, value: Hashable) -> bool:
+        """Whether all processes have the same value."""
+        return len(set(self.gather(lambda: value))) == 1
+
+    def agree(self, named: Mapping[str, str]) -> None:
+        """Raise an error on all processes if they differ in values that must be the same."""
+        everywhere = self.gather(lambda: dict(named))
+        for name in named:
+            values = [str(one.get(name)) for one in everywhere]
+            if len(set(values)) > 1:
+                raise ValueError(f"{name} must be the same on all processes, got {', '.join(values)}")
+
+    def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Copy the first process's tensors to all processes, in place."""
 
 
-def _renew_lock() -> None:
-    global _GENERATOR_LOCK
-    _GENERATOR_LOCK = threading.Lock()  # a thread of the parent process may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+# Tasks and settings
 
 
 class Task(Protocol):
@@ -100,6 +152,36 @@ class Epoch:
 
 
 Callback = Callable[[Epoch], Any]
+
+
+class History:
+    """One row per epoch: epoch, loss, rate, seconds, and each metric of each validation set.
+
+    >>> history = History([{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.5}])
+    >>> history["loss"]
+    [2.0, 1.5]
+    """
+
+    def __init__(self, rows: list[dict[str, Any]] | None = None) -> None:
+        self.rows = [] if rows is None else rows
+
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(name for row in self.rows for name in row))
+
+    def __getitem__(self, column: str) -> list[Any]:
+        if column not in self.columns:
+            raise KeyError(f"the history has the columns {', '.join(self.columns)}, not {column!r}")
+        return [row.get(column) for row in self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def __repr__(self) -> str:
+        return f"History({len(self)} epochs: {', '.join(self.columns)})"
 
 
 @dataclass(frozen=True)
@@ -139,6 +221,30 @@ class TrainingSettings:
             raise ValueError(f"{name} must be {expected}, got {value!r}")
 
 
+def fastest_precision(device: torch.device, weights: int) -> str:
+    """ "bfloat16" for a layer of so many weights on a processor with instructions for it, otherwise "float32".
+
+    Only products of matrices are rounded: weights, their gradients' sums, the optimiser and the loss stay in float32.
+    """
+    kinds = [getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile")]
+    has_instructions, has_tiles = (None if kind is None else kind() for kind in kinds)  # older versions cannot tell
+    # Where the processor has tiles (AMX), torch uses them, and some virtual machines do not allow that.
+    is_fast = device.type == "cpu" and has_instructions and has_tiles is False
+    return "bfloat16" if is_fast and weights >= _LARGE_LAYER else "float32"
+
+
+# Random numbers
+
+
+def _renew_lock() -> None:
+    global _GENERATOR_LOCK
+    _GENERATOR_LOCK = threading.Lock()  # a thread of the parent process may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 @contextmanager
 def seeded(number: int, device: torch.device) -> Iterator[None]:
     """Seed torch's global generator, which layers and dropout use, and restore it afterwards.
@@ -176,8 +282,102 @@ def _randomness(seed: Sequence[int], device: torch.device) -> Iterator[torch.Gen
         yield torch.Generator(device).manual_seed(number)
 
 
+# Optimisers
+
+
+def rate_at(done: float, rate: float, schedule: str, warmup: float) -> float:
+    """The learning rate after the share `done` of the training. It rises linearly over the first share `warmup`."""
+    if done < warmup:
+        return rate * done / warmup
+    return rate * SCHEDULES[schedule]((done - warmup) / (1.0 - warmup))
+
+
+def sparse_parameters(network: nn.Module) -> set[int]:
+    """The ids of the parameters whose gradients are sparse."""
+    return {id(module.weight) for module in network.modules() if getattr(module, "sparse_gradient", False)}
+
+
+def without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
+    """The same optimiser without what torch wraps around its methods for `torch.compile`.
+
+    The first call of such a method imports the compiler, which takes longer than a short training. Plackett compiles
+    layers, never optimisers.
+    """
+    names = ("add_param_group", "zero_grad", "state_dict", "load_state_dict", "step")
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in names}
+    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(methods["step"])})
+
+
+def make_optimisers(
+    network: nn.Module, name: str, rate: float, weight_decay: float, options: dict[str, Any]
+) -> list[torch.optim.Optimizer]:
+    """One optimiser for dense gradients and, if layers have sparse gradients, SparseAdam for those.
+
+    Weights decay; biases and norms do not. Weights with sparse gradients do not decay either, because a step updates
+    only the rows that occur. AdaGrad and SGD handle sparse gradients themselves.
+    """
+    if name not in OPTIMISERS:
+        raise ValueError(f"optimizer must be one of {', '.join(OPTIMISERS)}, got {name!r}")
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    sparse_ids = sparse_parameters(network)
+    takes_sparse = name in ("adagrad", "sgd")
+    if name == "sgd" and options.get("momentum") and sparse_ids:
+        raise ValueError(  # torch would keep a sparse momentum that grows with every step
+            "optimizer_options must not have momentum where gradients are sparse: set sparse_gradients=False and "
+            f"negatives=None, got {options}"
+        )
+    for_sparse_adam = [p for p in parameters if id(p) in sparse_ids and not takes_sparse]
+    others = [p for p in parameters if id(p) not in sparse_ids or takes_sparse]
+    if name == "sparse_adam" and others:
+        name = "adam"  # for dense gradients
+    groups = [
+        {"params": [p for p in others if p.dim() > 1 and id(p) not in sparse_ids], "weight_decay": weight_decay},
+        {"params": [p for p in others if p.dim() <= 1 or id(p) in sparse_ids], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    found: list[torch.optim.Optimizer] = []
+    # The fused forms pass over memory once per step: four to six times as fast on large layers.
+    fused: dict[str, Any] = {"fused": True} if all(p.device.type in ("cpu", "cuda") for p in parameters) else {}
+    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "adam": lambda: without_compiler(torch.optim.Adam)(groups, rate, **fused, **options),
+        "adamw": lambda: without_compiler(torch.optim.AdamW)(groups, rate, **fused, **options),
+        "adagrad": lambda: without_compiler(torch.optim.Adagrad)(groups, rate, **options),
+        "sgd": lambda: without_compiler(torch.optim.SGD)(groups, rate, **options),
+    }
+    try:
+        if groups:
+            found.append(kinds[name]())
+    except TypeError as error:
+        raise ValueError(f"optimizer_options must be options of {name}, got {options}: {error}") from error
+    if for_sparse_adam:
+        known = {key: value for key, value in options.items() if key in ("betas", "eps", "maximize")}
+        found.append(without_compiler(torch.optim.SparseAdam)(for_sparse_adam, rate, **known))
+    return found
+
+
+def clip_gradients(network: nn.Module, largest: float, shards: Mapping[str, Shard] | None = None) -> None:
+    """Scale all gradients down together if their norm exceeds `largest`.
+
+    For weights in shards the norm includes the rows that other processes hold.
+    """
+    gradients = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
+    norms = {
+        name: torch.linalg.vector_norm(g.coalesce().values() if g.is_sparse else g) for name, g in gradients.items()
+    }
+    for name, shard in (shards or {}).items():
+        if name in norms:
+            norms[name] = shard.add(norms[name].square()).sqrt()
+    norm = torch.linalg.vector_norm(torch.stack(list(norms.values())))
+    factor = torch.clamp(largest / (norm + 1e-12), max=1.0)
+    for gradient in gradients.values():
+        gradient.mul_(factor)
+
+
+# One training
+
+
 @dataclass
-class _Position:
+class Position:
     """How far a training has come: the next epoch and step, and the running sums."""
 
     epoch: int = 0
@@ -200,7 +400,7 @@ class _Position:
             raise ValueError(f"the position must hold counts and numbers, got {vars(self)}")
 
 
-class _Training:
+class Training:
     """A training in progress: optimisers, position, history, and the best weights so far."""
 
     def __init__(
@@ -218,50 +418,23 @@ class _Training:
         )
         scales = settings.precision == "float16"
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=scales)
-        self.position = _Position()
+        self.position = Position()
         self.history = History()
-        self.best_weights: Tensors = {}
-
-    # State on disk
+        self.best_weights: dict[str, Tensor] = {}
 
     def save(self) -> None:
-        if self.checkpoint is None:
-            return
-        self.processes.broadcast(self.task.network.buffers())
-        tensors = add_prefix("network", self.task.network.state_dict()) | add_prefix("best", self.best_weights)
-        numbers = []
-        for number, optimiser in enumerate(self.optimisers):
-            state_tensors, state_numbers = optimiser_state(optimiser)
-            tensors |= add_prefix(f"optimiser{number}", state_tensors)
-            numbers.append(state_numbers)
-        about = {"position": vars(self.position), "history": self.history.rows, "optimisers": numbers}
-        self.checkpoint.save(tensors, {**about, "scaler": self.scaler.state_dict()}, self._shards())
-
-    def _shards(self) -> dict[str, Shard]:
-        """The tensors of the state that are held in shards: weights, and the optimiser state of those weights."""
-        weights = sharded_weights(self.task.network)
-        names = {id(parameter): name for name, parameter in self.task.network.named_parameters()}
-        found = {f"{kind}.{name}": shard for kind in ("network", "best") for name, shard in weights.items()}
-        for number, optimiser in enumerate(self.optimisers):
-            parameters = [p for group in optimiser.param_groups for p in group["params"]]
-            for place, parameter in enumerate(parameters):
-                if names[id(parameter)] in weights:
-                    found[f"optimiser{number}.{place}"] = weights[names[id(parameter)]]
-        return found
+        if self.checkpoint is not None:
+            self.processes.broadcast(self.task.network.buffers())
+            self.checkpoint.save_training(self)
 
     def is_due(self) -> bool:
         """Whether to save a checkpoint now; the same on all processes."""
         return self.checkpoint is not None and self.processes.decide(self.checkpoint.is_due, self.device)
 
     def restore(self) -> None:
-        found = None if self.checkpoint is None else self.checkpoint.load(self._shards())
-        if found is not None:
-            try:
-                self._restore_state(*found)
-            except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-                file = "" if self.checkpoint is None else str(self.checkpoint.path)
-                raise DataError(f"not a checkpoint of this training ({error})", file=file) from error
-        at = "none" if found is None else f"one of epoch {self.position.epoch + 1}, step {self.position.step + 1}"
+        """Continue from the checkpoint, if there is one."""
+        has_state = self.checkpoint is not None and self.checkpoint.restore_training(self)
+        at = f"one of epoch {self.position.epoch + 1}, step {self.position.step + 1}" if has_state else "none"
         self.processes.agree({"the checkpoint, on a file system that all share,": at})
 
     def synchronise_weights(self) -> None:
@@ -274,22 +447,6 @@ class _Training:
         if not self.processes.all_have(layers):
             raise ValueError("the network must have the same layers on all processes, got different ones")
         self.processes.broadcast(replicated.values())
-
-    def _restore_state(self, tensors: Tensors, about: dict[str, Any]) -> None:
-        set_weights(self.task.network, strip_prefix("network", tensors))
-        self.best_weights = strip_prefix("best", tensors)
-        for number, optimiser in enumerate(self.optimisers):
-            restore_optimiser(optimiser, strip_prefix(f"optimiser{number}", tensors), about["optimisers"][number])
-        self.position = _Position(**about["position"])
-        if self.position.epoch > self.settings.epochs:
-            raise ValueError(f"epoch must be at most {self.settings.epochs}, got {self.position.epoch}")
-        self.history = History(about["history"])
-        if not all(isinstance(value, int | float) for row in self.history for value in row.values()):
-            raise ValueError("the history must hold numbers")
-        if about["scaler"]:
-            self.scaler.load_state_dict(about["scaler"])
-
-    # Steps
 
     def step(self, batch: IntArray, done: float) -> None:
         settings, position = self.settings, self.position
@@ -379,24 +536,6 @@ class _Training:
         return f"epoch {row['epoch']} of {self.settings.epochs}, {', '.join(shown[:2])}"
 
 
-def clip_gradients(network: nn.Module, largest: float, shards: Mapping[str, Shard] | None = None) -> None:
-    """Scale all gradients down together if their norm exceeds `largest`.
-
-    For weights in shards the norm includes the rows that other processes hold.
-    """
-    gradients = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
-    norms = {
-        name: torch.linalg.vector_norm(g.coalesce().values() if g.is_sparse else g) for name, g in gradients.items()
-    }
-    for name, shard in (shards or {}).items():
-        if name in norms:
-            norms[name] = shard.add(norms[name].square()).sqrt()
-    norm = torch.linalg.vector_norm(torch.stack(list(norms.values())))
-    factor = torch.clamp(largest / (norm + 1e-12), max=1.0)
-    for gradient in gradients.values():
-        gradient.mul_(factor)
-
-
 @dataclass(frozen=True)
 class TrainingOutcome:
     """The history, and the best epoch by the first metric with its value; None without validation."""
@@ -428,10 +567,10 @@ def train(
             )
         processes = SingleProcess()
     with processes.guarded():
-        return _train(_Training(task, settings, checkpoint, processes), callbacks, title)
+        return _train(Training(task, settings, checkpoint, processes), callbacks, title)
 
 
-def _train(training: _Training, callbacks: Sequence[Callback], title: str) -> TrainingOutcome:
+def _train(training: Training, callbacks: Sequence[Callback], title: str) -> TrainingOutcome:
     task, settings, processes = training.task, training.settings, training.processes
     training.synchronise_weights()
     training.restore()
@@ -461,101 +600,94 @@ def _train(training: _Training, callbacks: Sequence[Callback], title: str) -> Tr
     return TrainingOutcome(training.history, position.best_epoch or None, position.best)
 
 
-class History:
-    """One row per epoch: epoch, loss, rate, seconds, and each metric of each validation set.
+# Ensembles
 
-    >>> history = History([{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.5}])
-    >>> history["loss"]
-    [2.0, 1.5]
+
+@dataclass(frozen=True)
+class TrainedEnsemble:
+    """The networks of all members, the chosen rate, the best validation value of each rate, and one joint history."""
+
+    networks: list[nn.Module]
+    rate: float
+    rates: dict[float, float | None]
+    best_epoch: int | None
+    history: History
+
+
+def check_rates(rates: Any) -> list[float]:
+    """One learning rate, or several to choose from, as a list."""
+    values = list(rates) if isinstance(rates, list | tuple) else [rates]
+    if not values or any(isinstance(r, bool) or not isinstance(r, int | float) or not r > 0 for r in values):
+        raise ValueError(f"learning_rate must be a number above 0, or a list of them, got {rates!r}")
+    return [float(rate) for rate in values]
+
+
+def _reserved(folder: Path | None, processes: SingleProcess) -> AbstractContextManager[None]:
+    """Keep other trainings out of the folder for checkpoints, if there is one."""
+    if folder is None:
+        return nullcontext()
+    from plackett.neural.checkpoints import reserved
+
+    return reserved(folder, processes)
+
+
+def train_members(
+    make_task: Callable[[int], Task],
+    settings: TrainingSettings,
+    *,
+    rates: Sequence[float],
+    members: int = 1,
+    folder: Path | None = None,
+    checkpoint_every: float = 60.0,
+    fingerprint: str = "",
+    resume: bool = True,
+    callbacks: Sequence[Callback] = (),
+    processes: SingleProcess | None = None,
+) -> TrainedEnsemble:
+    """Train the members of an ensemble one after the other, with the learning rate that is best for the first.
+
+    Args:
+        make_task: makes the task of a member from its seed.
+        folder: for checkpoints, one file per training. Finished trainings are not repeated.
+        checkpoint_every, fingerprint: see `NetworkCheckpoint`.
+        resume: continue from the checkpoints in the folder; False: start over.
+        processes: the processes that train together; None: this one alone.
     """
+    processes = processes or SingleProcess()
+    rows: list[dict[str, Any]] = []
+    has_choice = len(rates) > 1
 
-    def __init__(self, rows: list[dict[str, Any]] | None = None) -> None:
-        self.rows = [] if rows is None else rows
+    def run(rate: float, member: int, title: str) -> tuple[Task, TrainingOutcome]:
+        seed = settings.seed + member
+        task = make_task(seed)
+        checkpoint = None
+        if folder is not None:
+            from plackett.neural.checkpoints import NetworkCheckpoint
 
-    @property
-    def columns(self) -> list[str]:
-        return list(dict.fromkeys(name for row in self.rows for name in row))
+            path = folder / f"member{member}-rate{rate!r}.safetensors"
+            checkpoint = NetworkCheckpoint(path, checkpoint_every, fingerprint, processes)
+            if not resume:
+                checkpoint.clear()
+        chosen = replace(settings, learning_rate=rate, seed=seed)
+        outcome = train(task, chosen, checkpoint=checkpoint, callbacks=callbacks, title=title, processes=processes)
+        keys = ({"member": member} if members > 1 else {}) | ({"learning_rate": rate} if has_choice else {})
+        rows.extend(keys | row for row in outcome.history)
+        return task, outcome
 
-    def __getitem__(self, column: str) -> list[Any]:
-        if column not in self.columns:
-            raise KeyError(f"the history has the columns {', '.join(self.columns)}, not {column!r}")
-        return [row.get(column) for row in self.rows]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.rows)
-
-    def __repr__(self) -> str:
-        return f"History({len(self)} epochs: {', '.join(self.columns)})"
-
-
-def rate_at(done: float, rate: float, schedule: str, warmup: float) -> float:
-    """The learning rate after the share `done` of the training. It rises linearly over the first share `warmup`."""
-    if done < warmup:
-        return rate * done / warmup
-    return rate * SCHEDULES[schedule]((done - warmup) / (1.0 - warmup))
-
-
-def sparse_parameters(network: nn.Module) -> set[int]:
-    """The ids of the parameters whose gradients are sparse."""
-    return {id(module.weight) for module in network.modules() if getattr(module, "sparse_gradient", False)}
-
-
-def without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
-    """The same optimiser without what torch wraps around its methods for `torch.compile`.
-
-    The first call of such a method imports the compiler, which takes longer than a short training. Plackett compiles
-    layers, never optimisers.
-    """
-    names = ("add_param_group", "zero_grad", "state_dict", "load_state_dict", "step")
-    methods = {name: inspect.unwrap(getattr(kind, name)) for name in names}
-    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(methods["step"])})
-
-
-def make_optimisers(
-    network: nn.Module, name: str, rate: float, weight_decay: float, options: dict[str, Any]
-) -> list[torch.optim.Optimizer]:
-    """One optimiser for dense gradients and, if layers have sparse gradients, SparseAdam for those.
-
-    Weights decay; biases and norms do not. Weights with sparse gradients do not decay either, because a step updates
-    only the rows that occur. AdaGrad and SGD handle sparse gradients themselves.
-    """
-    if name not in OPTIMISERS:
-        raise ValueError(f"optimizer must be one of {', '.join(OPTIMISERS)}, got {name!r}")
-    parameters = [p for p in network.parameters() if p.requires_grad]
-    sparse_ids = sparse_parameters(network)
-    takes_sparse = name in ("adagrad", "sgd")
-    if name == "sgd" and options.get("momentum") and sparse_ids:
-        raise ValueError(  # torch would keep a sparse momentum that grows with every step
-            "optimizer_options must not have momentum where gradients are sparse: set sparse_gradients=False and "
-            f"negatives=None, got {options}"
-        )
-    for_sparse_adam = [p for p in parameters if id(p) in sparse_ids and not takes_sparse]
-    others = [p for p in parameters if id(p) not in sparse_ids or takes_sparse]
-    if name == "sparse_adam" and others:
-        name = "adam"  # for dense gradients
-    groups = [
-        {"params": [p for p in others if p.dim() > 1 and id(p) not in sparse_ids], "weight_decay": weight_decay},
-        {"params": [p for p in others if p.dim() <= 1 or id(p) in sparse_ids], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
-    found: list[torch.optim.Optimizer] = []
-    # The fused forms pass over memory once per step: four to six times as fast on large layers.
-    fused: dict[str, Any] = {"fused": True} if all(p.device.type in ("cpu", "cuda") for p in parameters) else {}
-    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
-        "adam": lambda: without_compiler(torch.optim.Adam)(groups, rate, **fused, **options),
-        "adamw": lambda: without_compiler(torch.optim.AdamW)(groups, rate, **fused, **options),
-        "adagrad": lambda: without_compiler(torch.optim.Adagrad)(groups, rate, **options),
-        "sgd": lambda: without_compiler(torch.optim.SGD)(groups, rate, **options),
-    }
-    try:
-        if groups:
-            found.append(kinds[name]())
-    except TypeError as error:
-        raise ValueError(f"optimizer_options must be options of {name}, got {options}: {error}") from error
-    if for_sparse_adam:
-        known = {key: value for key, value in options.items() if key in ("betas", "eps", "maximize")}
-        found.append(without_compiler(torch.optim.SparseAdam)(for_sparse_adam, rate, **known))
-    return found
+    with _reserved(folder, processes):
+        first: tuple[float, Task, TrainingOutcome] | None = None
+        found: dict[float, float | None] = {}
+        best = -math.inf
+        for rate in rates:
+            task, outcome = run(rate, 0, f"Rate {rate:g}" if has_choice else "Training")
+            if has_choice and outcome.best is None:
+                raise ValueError("learning_rate as a list needs an eval_set or validation_fraction, got neither")
+            found[rate] = outcome.best
+            if first is None or (outcome.best is not None and outcome.best > best):
+                first, best = (rate, task, outcome), -math.inf if outcome.best is None else outcome.best
+        if first is None:
+            raise ValueError("learning_rate must name at least one rate")
+        rate, task, outcome = first
+        networks = [task.network]
+        networks += [run(rate, member, f"Member {member + 1} of {members}")[0].network for member in range(1, members)]
+        return TrainedEnsemble(networks, rate, found, outcome.best_epoch, History(rows))
