@@ -38,10 +38,10 @@ from scipy.sparse import csr_matrix
 
 from plackett import ExtremeClassifier, metrics
 from plackett.data import MultilabelData
-from plackett.estimators.recipes import EFFORTS
 from plackett.experiments import DataFolder
 from plackett.experiments.multilabel_data import PLACES, judge, load, short_name
 from plackett.experiments.pl_partition.multilabel_table import EXPERIMENT, PUBLISHED, make_model
+from plackett.neural.extreme_fitting import EFFORTS
 from plackett.neural.networks import rows_on_device
 from plackett.neural.regularizers import STRENGTHS
 from plackett.report.versions import today

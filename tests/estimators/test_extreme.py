@@ -26,7 +26,6 @@ from plackett.data import Ballots, MultilabelData, describe, dump_xmc, load_rank
 from plackett.data.containers import label_matrix
 from plackett.errors import DataError
 from plackett.estimators import load_model, make_model
-from plackett.estimators.recipes import EFFORTS, make_recipe
 from plackett.losses import LOSSES, loss_names
 from plackett.metrics import (
     get_metric,
@@ -35,8 +34,8 @@ from plackett.metrics import (
     multilabel_precision,
     propensity_scored_precision,
 )
-from plackett.neural import ExtremeNetwork, RowScaling, SparseRows, extreme_data, extreme_task, training
-from plackett.neural.extreme_data import batches_of_rows
+from plackett.neural import ExtremeNetwork, RowScaling, SparseRows, extreme_fitting, extreme_prediction, training
+from plackett.neural.extreme_fitting import EFFORTS, batches_of_rows, make_recipe
 from plackett.neural.ridge_paths import KernelPath, LinearPath, fit_path
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -112,7 +111,7 @@ def test_step_with_grades_matches_the_dense_loss(
     name: str, held: int, weighted: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Absent labels form the lowest tier, below negative grades; sparse and dense forms agree."""
-    monkeypatch.setattr(extreme_task, "_SCORES_HELD", held)
+    monkeypatch.setattr(extreme_fitting, "_SCORES_HELD", held)
     X, grades = small(rng)
     weights = torch.from_numpy(rng.integers(0, 3, len(X)).astype(np.float32)) if weighted else None
     table = torch.from_numpy(np.nan_to_num(grades, nan=-99.0))
@@ -181,7 +180,7 @@ def test_sampling_all_columns_gives_the_exact_step(
     """The sample contains every column once."""
     X, grades = small(rng)
     everything = (torch.arange(7), torch.zeros(7))
-    monkeypatch.setattr(extreme_data.LabelSampler, "draw", lambda self, generator: everything)  # noqa: ARG005
+    monkeypatch.setattr(extreme_fitting.LabelSampler, "draw", lambda self, generator: everything)  # noqa: ARG005
     table = torch.from_numpy(np.nan_to_num(grades, nan=-99.0))
     wanted = step_by_hand(X, lambda s: losses.get_loss(name)(s, table), 7)
     assert_close(ExtremeClassifier(name, **ONE_STEP, negatives=7).fit(X, stored(grades + 3.0)), wanted)
@@ -190,7 +189,7 @@ def test_sampling_all_columns_gives_the_exact_step(
 def test_negatives_follow_their_distribution() -> None:
     Y = csr_array(np.array([[1, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]]))
     for power in (0.0, 1.0):
-        sampler = extreme_data.LabelSampler(Y, 20_000, power, torch.device("cpu"))
+        sampler = extreme_fitting.LabelSampler(Y, 20_000, power, torch.device("cpu"))
         columns, log_expected = sampler.draw(torch.Generator().manual_seed(0))
         share = np.array([4.0, 2.0, 1.0, 1.0]) ** power
         share /= share.sum()
@@ -654,7 +653,7 @@ def test_predict_top_matches_sorted_scores(sizes: Any, data: MultilabelData, mon
         # Both are in single precision with different product blocks: equal except for near ties.
         np.testing.assert_allclose(values, np.take_along_axis(scores, order, 1), rtol=1e-5, atol=1e-5)
         assert (labels == order).mean() > 0.99
-    monkeypatch.setattr(extreme_data, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(extreme_prediction, "ROWS_AT_ONCE", 7)
     np.testing.assert_allclose(model.predict(data.X), scores, rtol=1e-5, atol=1e-5)
     assert model.score(data.X, data.Y) == pytest.approx(
         multilabel_ndcg(model.predict_top(data.X, 10)[0], data.Y, k=10), abs=1e-12
@@ -1092,7 +1091,8 @@ def test_single_process_does_not_use_shards() -> None:
         ({"learning_rate": [1, 2]}, "learning_rate as a list needs an eval_set"),
         ({"early_stopping_rounds": 3}, "early_stopping_rounds needs an eval_set"),
         ({"validation_fraction": 1.5}, "validation_fraction must be"),
-        ({"eval_metric": "p@x"}, "metric must be one of"),
+        ({"eval_metric": "p@x"}, "eval_metric must have a whole number of at least 1 after @"),
+        ({"eval_metric": "zzz"}, "eval_metric must be one of"),
         ({"eval_metric": []}, "eval_metric must name"),
         ({"random_state": -1}, "random_state must be"),
     ],

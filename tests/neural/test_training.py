@@ -33,15 +33,9 @@ from plackett.neural import (
 )
 from plackett.neural import checkpoints as checkpoint_module
 from plackett.neural.checkpoints import read_tensors, reserved, write_tensors
+from plackett.neural.extreme_fitting import fastest_precision
 from plackett.neural.networks import SparseLinear
-from plackett.neural.training import (
-    OPTIMISERS,
-    check_rates,
-    clip_gradients,
-    fastest_precision,
-    make_optimisers,
-    rate_at,
-)
+from plackett.neural.training import OPTIMISERS, check_rates, clip_gradients, make_optimisers, rate_at
 from plackett.report import history_table, plot_history
 
 pytestmark = pytest.mark.usefixtures("one_thread")

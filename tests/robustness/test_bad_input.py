@@ -358,7 +358,7 @@ BAD_PARAMETERS: dict[str, dict[str, tuple[Any, ...]]] = {
     "ExtremeClassifier": {
         "objective_options": NOT_OPTIONS,
         "activation": ([],),
-        "eval_metric": NOT_METRICS[:-1],
+        "eval_metric": NOT_METRICS,
         "precision": ([],),
         "compile": NOT_A_FLAG,
         "optimizer_options": NOT_OPTIONS,

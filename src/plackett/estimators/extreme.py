@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -20,12 +21,14 @@ from plackett.arguments import (
     as_csr,
     as_numbers,
     as_rows,
+    check_choice,
     check_flag,
     check_parameters,
     check_positive,
     check_range,
     check_same_index,
     is_checked,
+    metric_names,
 )
 from plackett.data.containers import (
     Ballots,
@@ -33,7 +36,6 @@ from plackett.data.containers import (
     RankingData,
     check_names,
     checked_tags,
-    has_grades,
     is_sparse,
     is_tags,
     label_matrix,
@@ -44,19 +46,14 @@ from plackett.data.containers import (
 from plackett.data.untrusted import field
 from plackett.estimators.network_estimator import NeuralEstimator, find_processes, import_torch
 from plackett.estimators.persistence import check_folder
-from plackett.estimators.recipes import EFFORTS, make_recipe
-from plackett.losses.registry import Loss, check_form, find_loss
-from plackett.metrics import inverse_propensity, multilabel_ndcg
+from plackett.losses.registry import Loss, find_loss
+from plackett.metrics import METRICS, MULTILABEL_METRICS, multilabel_ndcg
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-
     from plackett.losses.sparse_columns import Shard
     from plackett.neural import ExtremeNetwork
+    from plackett.neural.extreme_fitting import ExtremeSettings
 
-_PATHS = ("auto", "linear", "kernel")
-_SCALING_CHOICES = ("auto", "norm", "sqrt", "tfidf", "standard", "none")
 _SCORES_HELD = 1 << 24  # in one block of rows
 _FEATURES_WITH_DENSE_GRADIENTS = 20_000
 
@@ -68,6 +65,15 @@ def _is_calibrated(model: Any) -> bool:
     if not model.calibrate:
         raise AttributeError(_NOT_CALIBRATED)
     return True
+
+
+def _check_metrics(name: str, value: Any) -> None:
+    """Metrics of the best labels of each row, or of the ranking of all labels."""
+    for metric in metric_names(name, value):
+        base, at, cutoff = metric.partition("@")
+        check_choice(name, base, tuple(dict.fromkeys([*MULTILABEL_METRICS, *METRICS])))
+        if at and not (cutoff.isdecimal() and int(cutoff) > 0):
+            raise ValueError(f"{name} must have a whole number of at least 1 after @, got {metric!r}")
 
 
 class ExtremeClassifier(NeuralEstimator):
@@ -146,6 +152,7 @@ class ExtremeClassifier(NeuralEstimator):
     parameter_kinds: ClassVar[Mapping[str, Check]] = {
         **NeuralEstimator.parameter_kinds,
         "calibrate": check_flag,
+        "eval_metric": _check_metrics,
     }
 
     def __init__(
@@ -297,112 +304,22 @@ class ExtremeClassifier(NeuralEstimator):
             found[f"valid_{number}" if len(sets) > 1 else "valid"] = X, Y
         return found
 
-    def _loss(self) -> tuple[Loss, dict[str, Any]]:
-        """The objective and its options, checked together with the parameters that depend on it."""
-        loss = find_loss(self.objective, form="sparse")
-        if self.negatives is not None:
-            check_positive("negatives", self.negatives, ", or None")
-            check_form("negatives", loss, "fused")
-            self._check_hidden_layer("negatives")
-        if check_positive("label_shards", self.label_shards) > 1:
-            check_form("label_shards", loss, "sharded")
-            self._check_hidden_layer("label_shards")
-            if self.precision == "float16":  # each shard would scale its gradients differently
-                raise ValueError("label_shards= requires precision float32 or bfloat16, got 'float16'")
-        for name in ("negative_power", "propensity"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not np.isfinite(value):
-                raise ValueError(f"{name} must be a number, got {value!r}")
-        return loss, loss.check_options(self.objective_options, "sparse")
+    def _settings(self) -> ExtremeSettings:
+        from plackett.neural.extreme_fitting import ExtremeSettings
 
-    @property
-    def _is_linear(self) -> bool:
-        return self.hidden_sizes is not None and not self.hidden_sizes
+        own = {one.name: getattr(self, one.name) for one in fields(ExtremeSettings)}
+        objective = find_loss(self.objective, form="sparse")
+        return ExtremeSettings(**{**own, "objective": objective, "eval_metric": self._metrics})
 
     def _chosen(self, name: str) -> Any:
         given = getattr(self, name)
         if name == "precision" and given == "auto":
+            from plackett.neural.extreme_fitting import fastest_precision
             from plackett.neural.networks import check_sizes
-            from plackett.neural.training import fastest_precision
 
             sizes = check_sizes(self._chosen("hidden_sizes"))
             return fastest_precision(self._device(), sizes[-1] * self.n_labels_ if sizes else 0)
         return self.recipe_[name] if given is None else given
-
-    def _check_hidden_layer(self, argument: str) -> None:
-        if self._is_linear:
-            raise ValueError(f"{argument}= requires a hidden layer, got hidden_sizes=()")
-
-    def _scaling_of(self, X: Any) -> str:
-        if self.scaling not in _SCALING_CHOICES:
-            raise ValueError(f"scaling must be one of {', '.join(_SCALING_CHOICES)}, got {self.scaling!r}")
-        if self.scaling == "standard" and is_sparse(X):
-            raise ValueError(
-                "scaling='standard' needs dense X, because it would turn sparse X into dense; got sparse X"
-            )
-        if self.scaling != "auto":
-            return self.scaling
-        if not is_sparse(X):
-            return "standard"
-        return "sqrt" if X.data.min(initial=0.0) >= 0.0 else "norm"
-
-    def _make_regularizer(self, labels: csr_array, loss: Loss) -> Any:
-        from plackett.neural.regularizers import make_regularizer
-
-        made, name = make_regularizer(self.regularizer, self.regularizer_strength, labels), self.regularizer
-        is_whole = self.negatives is None and self.label_shards == 1
-        if name in ("glas", "smoothing") and not is_whole:
-            raise ValueError(f"regularizer={name!r} requires all labels at once: negatives=None and label_shards=1")
-        if name == "glas":
-            self._check_hidden_layer("regularizer")
-        if name == "tail" and (not loss.takes_grades or has_grades(labels)):
-            raise ValueError(
-                "regularizer='tail' requires labels without grades and objective partition or lower_bound, got "
-                f"{loss.name!r}"
-            )
-        return made
-
-    def _has_path(self, X: Any, labels: csr_array, loss: Loss) -> bool:
-        """Whether a path beside the networks is wanted, and possible."""
-        from plackett.neural.ridge_paths import (
-            LARGEST_COUNT,
-            LARGEST_SIZE,
-            LARGEST_WIDTH,
-            kernel_path_fits,
-            linear_path_fits,
-        )
-
-        skip = self.skip
-        is_number = isinstance(skip, int | float) and not isinstance(skip, bool)
-        if not (skip is None or skip in _PATHS or (is_number and np.isfinite(skip) and skip > 0)):
-            raise ValueError(f"skip must be 'auto', 'linear', 'kernel', a number above 0, or None, got {skip!r}")
-        if skip is None:
-            return False
-        obstacles = {
-            "scaling='norm', 'sqrt' or 'tfidf'": self._scaling_of(X) in ("standard", "none"),
-            "at least 3 rows": X.shape[0] < 3,
-            "labels without grades": has_grades(labels),
-            "a hidden layer, got hidden_sizes=()": self._is_linear,
-        }
-        if skip == "kernel":
-            size = f"at most {LARGEST_COUNT:,} rows and {LARGEST_SIZE:,} weights, rows x (features + labels)"
-            obstacles[size] = not kernel_path_fits(X.shape[0], X.shape[1], labels.shape[1])
-        else:
-            size = f"at most {LARGEST_WIDTH:,} features and {LARGEST_SIZE:,} weights, features x labels"
-            obstacles[size] = not linear_path_fits(X.shape[1], labels.shape[1])
-        found = [text for text, holds in obstacles.items() if holds]
-        if found and skip != "auto":
-            raise ValueError(f"skip={skip!r} requires {found[0]}; set skip=None")
-        return not found and (skip != "auto" or loss.name in ("partition", "lower_bound"))
-
-    def _fit_path(
-        self, X: Any, labels: csr_array, weights: npt.NDArray[np.float64], inverse: Any, device: torch.device
-    ) -> Any:
-        from plackett.neural.ridge_paths import fit_path
-
-        rows_at_once = EFFORTS[self.effort].rows_at_once
-        path = fit_path(X, labels, weights, inverse, float(self.propensity), self.skip, self._shard(), rows_at_once)
-        return path.to(device)
 
     def fit(
         self,
@@ -434,15 +351,13 @@ class ExtremeClassifier(NeuralEstimator):
             resume: resume from the checkpoint if there is one; False: start over.
         """
         import_torch("ExtremeClassifier")
-        from plackett.neural.extreme_data import LabelledRows, LabelSampler
-        from plackett.neural.extreme_task import ExtremeLoss, ExtremeMetric, ExtremeTask
+        from plackett.neural.extreme_fitting import prepare_fit
         from plackett.neural.training import TaskMaker
 
         find_processes().agree(self._described_parameters())
         check_parameters(self)
-        objective, options = self._loss()
+        settings = self._settings()
         self._processes = find_processes(self.label_shards)
-        check_positive("batch_size", self.batch_size)
         rows, labels = self._data(X, Y, reset=True)
         self._learn_names(Y, label_names, int(labels.shape[1]))
         weights = _row_weights(sample_weight, rows.shape[0])
@@ -455,40 +370,12 @@ class ExtremeClassifier(NeuralEstimator):
             kept = np.flatnonzero(weights)
             rows, labels, weights = rows[kept], labels[kept], weights[kept]
         self._check_calibration(evaluation)
-        self.recipe_ = make_recipe(self.effort, rows.shape[0], rows.shape[1], self.n_labels_)
-        has_path = self._has_path(rows, labels, objective)
-        regularizer = self._make_regularizer(labels, objective)
-        self._fit_scaling(rows)
         device = self._device()
-        needs_propensity = has_path or self.propensity != 0 or any(name.startswith("ps") for name in self._metrics)
-        inverse = inverse_propensity(without_grades(labels)) if needs_propensity else None
-        loss = ExtremeLoss(
-            objective,
-            options,
-            self._log_propensities(inverse, device),
-            None if self.negatives is None else LabelSampler(labels, self.negatives, self.negative_power, device),
-        )
-        train = LabelledRows(self._scaled(rows), labels, weights, device)
-        self.path_ = self._fit_path(train.X, labels, weights, inverse, device) if has_path else None
-        parts = {
-            name: LabelledRows(self._scaled(x), y, np.ones(y.shape[0]), device) for name, (x, y) in evaluation.items()
-        }
-        metrics = {name: ExtremeMetric(name, inverse) for name in self._metrics}
-
-        make_task = partial(
-            ExtremeTask,
-            train=train,
-            evaluation=parts,
-            loss=loss,
-            batch_size=self.batch_size,
-            metrics=metrics,
-            compiled=self.compile,
-            path=self.path_,
-            regularizer=regularizer,
-        )
+        prepared = prepare_fit(settings, rows, labels, weights, evaluation, self._shard(), device)
+        self.recipe_, self.scaling_, self.path_ = prepared.recipe, prepared.scaling, prepared.path
         arrays = [array for pair in ((rows, labels), *evaluation.values()) for array in pair]
         self._train(
-            TaskMaker(self._network_maker(), make_task, device),
+            TaskMaker(self._network_maker(), prepared.make_task, device),
             [*arrays, weights, rows.shape, labels.shape],
             has_validation=bool(evaluation),
             checkpoint=checkpoint,
@@ -518,34 +405,11 @@ class ExtremeClassifier(NeuralEstimator):
         found = fit_calibration(blocks)
         return found.slope, found.intercept
 
-    def _log_propensities(self, inverse: npt.NDArray[np.float64] | None, device: torch.device) -> Tensor | None:
-        """`propensity` times the log propensity of each label held here; None: no correction."""
-        if inverse is None or self.propensity == 0:
-            return None
-        import torch
-
-        shard = self._shard()
-        logarithms = -float(self.propensity) * np.log(inverse[shard.first : shard.last])
-        return torch.from_numpy(logarithms).float().to(device)
-
-    def _make_scaling(self, kind: str, width: int) -> nn.Module:
-        from plackett.neural import FeatureScaling, RowScaling
-
-        if not isinstance(self.input_scale, int | float) or not self.input_scale > 0:
-            raise ValueError(f"input_scale must be a number above 0, got {self.input_scale!r}")
-        self._scaling_kind = kind
-        return FeatureScaling(width) if kind == "standard" else RowScaling(width, kind, float(self.input_scale))
-
-    def _fit_scaling(self, X: Any) -> None:
-        kind = self._scaling_of(X)
-        scaling: Any = self._make_scaling(kind, X.shape[1])
-        self.scaling_ = scaling.fit(X if kind == "standard" or is_sparse(X) else csr_array(X))
-
     def _scaled(self, X: Any) -> Any:
         """Scaled rows as CSR; as a tensor with scaling "standard"."""
-        if self._scaling_kind == "standard":
-            return self.scaling_.apply_to(X.toarray() if is_sparse(X) else X)
-        return self.scaling_.apply_to(X if is_sparse(X) else csr_array(X))
+        from plackett.neural.extreme_fitting import scaled_rows
+
+        return scaled_rows(self.scaling_, X)
 
     def _shard(self) -> Shard:
         """The labels that this process holds."""
@@ -559,7 +423,7 @@ class ExtremeClassifier(NeuralEstimator):
         if sparse not in (True, False, "auto"):
             raise ValueError(f"sparse_gradients must be True, False or 'auto', got {sparse!r}")
         if sparse == "auto":
-            sparse = self.n_features_in_ > _FEATURES_WITH_DENSE_GRADIENTS and self._scaling_kind != "standard"
+            sparse = self.n_features_in_ > _FEATURES_WITH_DENSE_GRADIENTS and self.scaling_.scaling != "standard"
         return partial(
             ExtremeNetwork,
             self.n_features_in_,
@@ -729,7 +593,7 @@ class ExtremeClassifier(NeuralEstimator):
         about = {
             "labels": self.n_labels_,
             "features": self.n_features_in_,
-            "scaling": self._scaling_kind,
+            "scaling": self.scaling_.scaling,
             "recipe": self.recipe_,
         }
         if self.classes_.dtype == object:
@@ -750,11 +614,12 @@ class ExtremeClassifier(NeuralEstimator):
 
         from plackett.neural import check_weights, set_weights
         from plackett.neural.checkpoints import strip_prefix
+        from plackett.neural.extreme_fitting import make_scaling
         from plackett.neural.ridge_paths import KernelPath, LinearPath
 
         path: LinearPath | KernelPath | None = None
         with torch.device("meta"):
-            scaling: Any = self._make_scaling(about["scaling"], about["features"])
+            scaling: Any = make_scaling(about["scaling"], about["features"], self.input_scale)
             if "points" in about:
                 path = KernelPath(about["features"], check_positive("points", about["points"]), self._shard().width)
             elif about.get("path"):

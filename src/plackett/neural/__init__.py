@@ -1,24 +1,25 @@
-"""Neural models: networks, the tasks they are trained on, and the training loop.
+"""Neural models: networks, how they are fitted to lists and to very many labels, and training.
 
-Start with `training_loop` (epochs, early stopping, checkpoints), then `ranking_task` and `extreme_task`, which define
+Start with `training` (epochs, early stopping, ensembles), then `ranking_task` and `extreme_fitting`, which define
 batches, losses and validation metrics. May import losses, metrics, data, likelihood and the foundation; never
 `distributed` or `estimators`.
 
-ranking_task, ranking_network                  lists of items: data, loss and metrics; the network
-extreme_task, extreme_data, extreme_network    very many labels: loss and metrics; data; the network
-ridge_paths                                    ridge regression alongside the networks for very many labels
-regularizers                                   changes to the loss of networks for very many labels
-extreme_prediction, top_labels, top_kernels    scores and best labels, a block of rows at a time
-feature_scaling                                feature scaling, saved and exported with the network
-training_loop                                  one training: its settings, optimisers and history
-ensemble_training                              several trainings: learning rates to choose from, members of an ensemble
-processes                                      the processes that train together, as the training loop sees them
-checkpoints, tensor_files, weights             training state and weights on disk
-onnx_export                                    a fitted model as one ONNX file
+training                             one training: its processes, settings, optimisers and history; ensembles
+networks                             feature scaling, hidden layers, networks for lists and for very many labels
+ranking_task                         lists of items: data, loss and metrics
+extreme_fitting                      very many labels: settings by the size of the data, loss, task, fitting
+ridge_paths                          ridge regression alongside the networks for very many labels
+regularizers                         changes to the loss of networks for very many labels
+extreme_prediction                   scores, best labels and metrics, a block of rows at a time
+top_labels, top_kernels              the best labels of each row
+calibration                          probabilities of labels from scores
+small_work                           one thread for little work
+checkpoints, tensor_files, weights   training state and weights on disk
+onnx_export                          a fitted model as one ONNX file
 """
 
 from plackett.neural.checkpoints import NetworkCheckpoint
-from plackett.neural.extreme_data import batches_of_rows
+from plackett.neural.extreme_fitting import batches_of_rows
 from plackett.neural.networks import (
     ACTIVATIONS,
     SCALINGS,

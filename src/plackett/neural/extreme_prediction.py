@@ -1,23 +1,34 @@
-"""Scores and best labels of many rows, a block of rows at a time."""
+"""Scores, best labels and metrics of many rows, a block of rows at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from plackett.neural.extreme_data import ROWS_AT_ONCE, row_slices
+from plackett.data.containers import without_grades
+from plackett.metrics import MULTILABEL_METRICS, get_metric
 from plackett.neural.networks import ExtremeNetwork, Rows, gather_scores, rows_on_device
 from plackett.neural.ridge_paths import KernelPath, LinearPath
 from plackett.neural.top_labels import Layer, top_columns
 
+if TYPE_CHECKING:
+    from plackett.neural.extreme_fitting import LabelledRows
+
+ROWS_AT_ONCE = 1024
 _SCORES_AT_ONCE = 1 << 24
 # Times weights of at most 1e18 each, summed over 100,000 units, hidden units up to here give finite scores.
 _LARGEST_UNIT = 1e15
+
+
+def row_slices(rows: int, size: int | None = None) -> Iterator[slice]:
+    """All rows, `size` at a time; None: `ROWS_AT_ONCE`."""
+    step = size or ROWS_AT_ONCE
+    return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
 
 
 def _input_blocks(networks: Sequence[ExtremeNetwork], X: Any, path: LinearPath | KernelPath | None) -> Iterator[Rows]:
@@ -86,3 +97,65 @@ def _scores_of_row(layer: Layer, row: int) -> Tensor:
         return layer[row]
     hidden, weight, bias = layer
     return torch.addmv(bias, weight, hidden[row])
+
+
+# Metrics
+
+
+class ExtremeMetric:
+    """A metric of a network by name: of the best labels of each row, or of the ranking of all labels."""
+
+    def __init__(self, name: str, inverse_propensity: npt.NDArray[np.float64] | None) -> None:
+        base, _, cutoff = name.partition("@")
+        self.is_multilabel = base in MULTILABEL_METRICS
+        needed = {"inverse_propensity": inverse_propensity} if base.startswith("ps") else {}
+        self._function: Callable[..., Any] = get_metric(name, multilabel=self.is_multilabel, **needed)
+        self.k = int(cutoff) if cutoff else 5
+
+    def of_best_labels(self, best: npt.NDArray[np.int64], rows: LabelledRows) -> float:
+        """The value from at least k best labels of each row, or all labels if there are fewer."""
+        missing = max(self.k - best.shape[1], 0)
+        labels = np.pad(best[:, : self.k], ((0, 0), (0, missing)), constant_values=-1)  # -1: no more labels
+        return float(self._function(labels, without_grades(rows.Y)))
+
+    def of_rows(self, scores: npt.NDArray[np.float32], labels: Any) -> npt.NDArray[np.float64]:
+        """The value of each row of a block, from the scores of all labels; NaN where it is not defined."""
+        return np.asarray(self._function(scores, labels, reduction="none"))
+
+
+@torch.no_grad()
+def evaluate_metrics(
+    network: ExtremeNetwork,
+    rows: LabelledRows,
+    metrics: Mapping[str, ExtremeMetric],
+    path: LinearPath | KernelPath | None = None,
+) -> dict[str, float]:
+    """All metrics from one pass of the rows through the network, and through the path if there is one."""
+    deepest = max((metric.k for metric in metrics.values() if metric.is_multilabel), default=0)
+    rankings = {name: metric for name, metric in metrics.items() if not metric.is_multilabel}
+    best, values = [], dict[str, list[npt.NDArray[np.float64]]]({name: [] for name in rankings})
+    for block in row_slices(len(rows)):
+        features = rows.features(block)
+        hidden, extra = network(features), None if path is None else path(features)
+        if deepest:
+            operands = network.operands_of(hidden)
+            found, _ = top_columns([operands], min(deepest, rows.Y.shape[1]), network.shard, extra)
+            best.append(found.cpu().numpy())
+        if rankings:
+            scores, labels = network.scores_of(hidden), rows.labels(block).table()
+            if extra is not None:
+                scores = scores + gather_scores(extra, network.shard)
+            table = scores.float().cpu().numpy()
+            for name, metric in rankings.items():
+                values[name].append(metric.of_rows(table, labels))
+    return {
+        name: metric.of_best_labels(np.concatenate(best), rows)
+        if metric.is_multilabel
+        else _mean_of_known(np.concatenate(values[name]))
+        for name, metric in metrics.items()
+    }
+
+
+def _mean_of_known(values: npt.NDArray[np.float64]) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")

@@ -27,7 +27,7 @@ from torch import Tensor
 from plackett.arguments import check_choice
 from plackett.data.containers import without_grades
 from plackett.lists import IntArray
-from plackett.neural.extreme_data import BatchLabels, LabelledRows
+from plackett.neural.extreme_fitting import BatchLabels, LabelledRows
 from plackett.neural.networks import rows_on_device
 
 STRENGTHS = {"glas": 1.0, "smoothing": 0.05, "mixup": 0.2, "tail": 0.1}
@@ -40,6 +40,9 @@ class Batch(Protocol):
     rows: LabelledRows
     numbers: IntArray
     generator: torch.Generator
+
+    def plain_loss(self) -> Tensor:
+        """The sum of weight x loss of the rows as they are."""
 
     def hidden(self, features: Any) -> Tensor:
         """The input of the output layer."""
@@ -59,11 +62,6 @@ class Batch(Protocol):
 
 Regularizer = Callable[[Batch], Tensor]
 """The sum of weight x loss of a batch."""
-
-
-def plain(batch: Batch) -> Tensor:
-    """No regulariser."""
-    return batch.loss(batch.hidden(batch.rows.features(batch.numbers)), batch.rows.labels(batch.numbers), batch.numbers)
 
 
 def shared_shares(Y: csr_array) -> csr_array:
@@ -103,7 +101,7 @@ class Glas:
         vectors = batch.label_vectors(used).float()
         shares = torch.from_numpy(self.shares[used][:, used].toarray()).to(vectors)
         penalty = glas_penalty(vectors, shares) if len(used) else vectors.sum()
-        return plain(batch) + self.strength * batch.weights().sum() * penalty
+        return batch.plain_loss() + self.strength * batch.weights().sum() * penalty
 
 
 @dataclass(frozen=True)
@@ -148,11 +146,9 @@ class Tail:
 
 
 def make_regularizer(name: Any, strength: Any, Y: csr_array) -> Regularizer:
-    """The regulariser of training rows with labels Y; None: no regulariser."""
+    """The regulariser of training rows with labels Y."""
     if name is None:
-        if strength is not None:
-            raise ValueError(f"regularizer_strength must be None without a regularizer, got {strength!r}")
-        return plain
+        raise ValueError(f"regularizer_strength must be None without a regularizer, got {strength!r}")
     check_choice("regularizer", name, (*STRENGTHS, None))
     strength = STRENGTHS[name] if strength is None else strength
     largest = 1.0 if name in ("smoothing", "tail") else np.inf

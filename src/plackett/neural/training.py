@@ -40,7 +40,6 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 """The factor on the learning rate after the share `done` of all steps."""
 
-_LARGE_LAYER = 1 << 18  # weights, from which products of matrices take most of the time
 _GENERATOR_LOCK = threading.Lock()
 
 Found = TypeVar("Found")
@@ -219,18 +218,6 @@ class TrainingSettings:
         value = getattr(self, name)
         if not isinstance(value, int | float) or not math.isfinite(value) or not holds(value):
             raise ValueError(f"{name} must be {expected}, got {value!r}")
-
-
-def fastest_precision(device: torch.device, weights: int) -> str:
-    """ "bfloat16" for a layer of so many weights on a processor with instructions for it, otherwise "float32".
-
-    Only products of matrices are rounded: weights, their gradients' sums, the optimiser and the loss stay in float32.
-    """
-    kinds = [getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile")]
-    has_instructions, has_tiles = (None if kind is None else kind() for kind in kinds)  # older versions cannot tell
-    # Where the processor has tiles (AMX), torch uses them, and some virtual machines do not allow that.
-    is_fast = device.type == "cpu" and has_instructions and has_tiles is False
-    return "bfloat16" if is_fast and weights >= _LARGE_LAYER else "float32"
 
 
 # Random numbers
