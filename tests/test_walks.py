@@ -16,6 +16,7 @@ from plackett.data import load_letor, load_xmc
 SOURCE = f"{Path(plackett.__file__).parent}/"
 PAGE = (Path(__file__).parent.parent / "docs" / "architecture.md").read_text()
 FOUNDATION = ("arguments", "lists", "progress", "threads")
+MOST_MODULES = 16  # of a walk that a newcomer can follow
 
 
 def _letor(folder: Path) -> None:
@@ -110,7 +111,7 @@ def test_the_page_names_the_modules_of_each_walk(title: str, tmp_path: Path) -> 
         name for name in re.findall(r"`([a-z_.]+)`", text) if Path(SOURCE, f"{name.replace('.', '/')}.py").exists()
     }
     assert named == modules
-    assert int(stated) == len(modules)
+    assert int(stated) == len(modules) <= MOST_MODULES
     if sys.version_info < (3, 12):  # later versions of Python do not profile compiled kernels
         assert int(stated_in_all) == len(profile.modules)
     assert not profile.ways_back

@@ -87,24 +87,24 @@ class ExtremeClassifier(NeuralEstimator):
             binary problem per label); for moderate numbers of labels any other loss of `plackett.losses`, or a function
             of your own, f(scores, labels, offsets, **options) -> one value per row, in torch, see
             `plackett.losses.own_loss`. It gets all labels of a row as a list.
-        effort: "fast", "default" or "best" sets hidden_sizes, epochs and ensemble where they are None, by the size of
-            the data (docs/extreme.md has the table).
+        effort: "fast", "default" or "best" sets hidden_sizes, epochs and ensemble where they are None, according to the
+            size of the data (docs/extreme.md has the table).
         hidden_sizes: sizes of the hidden layers; () is a linear model.
         epochs, batch_size: number of passes over all rows; rows per batch.
-        negatives: number of labels to draw for each batch, with replacement, in place of all labels that its rows do
-            not have; None: use all of them, exactly.
+        negatives: number of labels to draw for each batch, with replacement, in place of all labels that its rows lack;
+            None: use all of them, exactly.
         propensity: 1 learns scores for the propensity-scored metrics: labels are missing at random with the
             propensities of Jain et al. (2016), and the log propensity is added to the scores in training. 0 learns
             scores for the labels as observed. Values in between interpolate.
-        skip: a path from the features to all labels beside the networks, fitted in closed form and added to their mean
-            score: "linear", ridge regression (`plackett.neural.ridge_paths`), weighed by the shape of the data; a
+        skip: a path from the features to all labels, alongside the networks, fitted in closed form and added to their
+            mean score: "linear", ridge regression (`plackett.neural.ridge_paths`), weighed by the shape of the data; a
             number, the same with that weight; "kernel", kernel ridge regression (`plackett.neural.ridge_paths`), up to
             16,384 rows, which keeps the training rows in the model; None, no path. "auto": for the objectives partition
             and lower_bound, up to 10,000 features, rows scaled to one norm, labels without grades and a hidden layer,
             "kernel" where a linear function is too simple, otherwise "linear".
-        regularizer: "glas" pulls the inner products of labels' weights to their co-occurrence; "smoothing" softens the
-            bottom tier; "mixup" trains on mixtures of rows; "tail" ranks the rare labels of a row above its others.
-            `plackett.neural.regularizers` states their forms. None: none of them.
+        regularizer: "glas" pulls the inner products of labels' weights towards their co-occurrence; "smoothing" softens
+            the bottom tier; "mixup" trains on mixtures of rows; "tail" ranks the rare labels of a row above its others;
+            None, no regularizer. `plackett.neural.regularizers` states their forms.
         ensemble: number of networks to train; scores are their mean.
         eval_metric: metrics such as "p@1", "ndcg@5", "psp@3", or "tau-x" and other ranking metrics.
         learning_rate, early_stopping_rounds, random_state: as in NeuralRanker.
@@ -137,7 +137,7 @@ class ExtremeClassifier(NeuralEstimator):
         n_labels_: number of labels.
         classes_: the names of the labels: tags, sorted, or `label_names` of `fit`; otherwise their numbers.
         recipe_: the hidden_sizes, epochs and ensemble that the effort sets for the data.
-        path_: the path beside the networks, a module from scaled features to the scores that are added, or None.
+        path_: the path alongside the networks, a module from scaled features to the scores that are added, or None.
         calibration_: slope and intercept of the calibrated probabilities, or None.
     """
 
@@ -474,8 +474,8 @@ class ExtremeClassifier(NeuralEstimator):
 
         Args:
             X: features.
-            k: so many labels per row.
-            threshold: the labels whose probability is at least this, see `predict_proba`; with `k`, at most k of them.
+            k: number of labels per row.
+            threshold: return labels with at least this probability (see `predict_proba`); with `k`, at most k of them.
         """
         if k is None and threshold is None:
             raise ValueError("predict_tags needs k or threshold, got neither")

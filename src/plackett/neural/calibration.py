@@ -2,7 +2,7 @@
 
 P(row has the label) = sigmoid(slope * x + intercept), where x is the log-softmax of the scores of a row: ranking losses
 leave the level of a row's scores free, and x does not depend on it. Slope and intercept maximise the likelihood of the
-validation labels. There are rows x labels of them, so x is counted in narrow bins first.
+validation labels. There are rows x labels of these, so x is first counted in narrow bins.
 """
 
 from __future__ import annotations

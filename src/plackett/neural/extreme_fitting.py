@@ -1,7 +1,8 @@
 """Fitting to rows with few of very many labels: settings by the size of the data, batches, the loss and the task.
 
-`prepare_fit` does all that comes before the training of the networks: it scales the features, fits the path beside the
-networks (`plackett.neural.ridge_paths`), and defines the task that `plackett.neural.training` trains networks on.
+`prepare_fit` does everything that comes before the training of the networks: it scales the features, fits the path
+alongside the networks (`plackett.neural.ridge_paths`), and defines the task on which `plackett.neural.training` trains
+them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _PATHS = ("auto", "linear", "kernel")
 _SCALING_CHOICES = ("auto", "norm", "sqrt", "tfidf", "standard", "none")
 _SCORES_HELD = 1 << 24  # with more scores in a batch, the output layer and the loss are fused
-_LARGE_LAYER = 1 << 18  # weights, from which products of matrices take most of the time
+_LARGE_LAYER = 1 << 18  # weights, beyond which products of matrices take most of the time
 
 
 # Settings by the size of the data
@@ -82,7 +83,7 @@ def make_recipe(effort: Any, rows: int, features: int, labels: int) -> dict[str,
 
 
 def fastest_precision(device: torch.device, weights: int) -> str:
-    """ "bfloat16" for a layer of so many weights on a processor with instructions for it, otherwise "float32".
+    """ "bfloat16" for a layer of this many weights on a processor with instructions for it, otherwise "float32".
 
     Only products of matrices are rounded: weights, their gradients' sums, the optimiser and the loss stay in float32.
     """
@@ -109,8 +110,8 @@ class BatchLabels:
     indices: IntArray  # row after row
     offsets: IntArray
     grades: npt.NDArray[np.float64] | None  # one per index; None: all equal
-    count: int  # labels in all
-    lowest: float  # the grade of labels that a row does not have, for losses of a table
+    count: int  # all labels
+    lowest: float  # the grade of labels that a row lacks, for losses of a table
 
     def table(self) -> npt.NDArray[np.float64]:
         """Grades of all labels, (rows, labels)."""
@@ -181,7 +182,7 @@ class ExtremeLoss:
     Args:
         loss, options: the objective.
         shift: added to the scores of each label; None: nothing.
-        sampler: draws the labels that stand for all that rows do not have; None: use all labels.
+        sampler: draws labels that stand for all those that a row lacks; None: use all labels.
     """
 
     def __init__(
@@ -260,7 +261,7 @@ class ExtremeLoss:
         negatives: tuple[Tensor, Tensor],
         common: Mapping[str, Any],
     ) -> Tensor:
-        """Gather the columns that occur first, so that the gradient holds no others."""
+        """First gather the columns that occur, so that the gradient holds no others."""
         shard, output = network.shard, network.output
         positives = torch.from_numpy(labels.indices).to(negatives[0].device)
         used = torch.unique(torch.cat([positives, negatives[0]]))
@@ -407,7 +408,7 @@ class ExtremeSettings:
 
 
 def choose_scaling(scaling: str, X: Any) -> str:
-    """The kind of feature scaling for rows."""
+    """The kind of feature scaling that suits the rows, if the user has not chosen one."""
     if scaling not in _SCALING_CHOICES:
         raise ValueError(f"scaling must be one of {', '.join(_SCALING_CHOICES)}, got {scaling!r}")
     if scaling == "standard" and is_sparse(X):
@@ -460,7 +461,7 @@ def _make_regularizer(settings: ExtremeSettings, labels: csr_array) -> Regulariz
 
 
 def _has_path(settings: ExtremeSettings, X: Any, labels: csr_array) -> bool:
-    """Whether a path beside the networks is wanted, and possible."""
+    """Whether a path alongside the networks is wanted, and possible."""
     skip = settings.skip
     is_number = isinstance(skip, int | float) and not isinstance(skip, bool)
     if not (skip is None or skip in _PATHS or (is_number and np.isfinite(skip) and skip > 0)):
@@ -498,7 +499,7 @@ def _log_propensities(
 
 @dataclass(frozen=True)
 class PreparedFit:
-    """All that is fitted before the networks, and the task to train each of them on."""
+    """Everything that is fitted before the networks, and the task on which each of them is trained."""
 
     recipe: dict[str, Any]
     scaling: FeatureScaling | RowScaling

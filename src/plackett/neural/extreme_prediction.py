@@ -86,7 +86,7 @@ def _is_moderate(layer: Layer) -> bool:
 
 
 def _rows_that_overflow(layer: Layer) -> list[int]:
-    """Rows with a score that is not finite: comparisons with NaN would leave labels out."""
+    """Rows with a score that is not finite: comparisons with NaN would leave out labels."""
     units = layer if isinstance(layer, Tensor) else layer[0]
     suspects = torch.nonzero(~(units.abs().amax(1) <= _LARGEST_UNIT))[:, 0].tolist()  # NaN is one, too
     return [row for row in suspects if not bool(torch.isfinite(_scores_of_row(layer, row)).all())]

@@ -196,8 +196,8 @@ class RowScaling(nn.Module):
 
     Args:
         scaling: "norm": every row has the norm `scale`; "sqrt": the same after taking square roots of the values, with
-            their signs, so that no few large values outweigh the others; "tfidf": the same after weighting each column
-            by log((1 + n) / (1 + n_j)) + 1, where n_j of the n training rows have the column; "none": unchanged.
+            their signs, so that a few large values do not outweigh the others; "tfidf": the same after weighting each
+            column by log((1 + n) / (1 + n_j)) + 1, where n_j of the n training rows have the column; "none": unchanged.
     """
 
     def __init__(self, n_features: int, scaling: str = "norm", scale: float = 1.0) -> None:

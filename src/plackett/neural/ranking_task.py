@@ -17,13 +17,13 @@ from plackett.losses.registry import Loss
 from plackett.neural.networks import FeatureScaling
 
 _ITEMS_AT_ONCE = 1 << 16
-_BIAS_STEP = 10.0  # biases move so much faster than weights: they are few, and every batch says something about each
+_BIAS_STEP = 10.0  # biases move this much faster than weights: they are few, and every batch informs all of them
 
 
 class PositionedNetwork(nn.Module):
     """A network in training, with a bias for each position: utility = score + bias[position].
 
-    It gives the scores of the network: the loss adds the biases, and what is used after training is `network`.
+    It returns the scores of the network. The loss adds the biases; after training only `network` is used.
     """
 
     def __init__(self, network: nn.Module, positions: int) -> None:

@@ -5,7 +5,7 @@ glas       l + strength x |V V' - G|^2 / K^2,  G = (A Z^-1 + Z^-1 A) / 2
            rows that have both of two labels, and Z is its diagonal: the inner product of two labels is pulled to the
            mean of the shares of either's rows that have the other. The paper takes all labels; a batch is a sample.
 smoothing  (1 - strength) x l + strength x m x mean over all labels of -log softmax(scores)
-           for a row with m labels: a soft bottom tier, in which each label has a small chance to come first.
+           for a row with m labels: a soft bottom tier, in which each label has a small chance of coming first.
 mixup      a l(x, y) + (1 - a) l(x, y'),  at the features x = a x_1 + (1 - a) x_2 of two rows with labels y and y'
            (Zhang et al. 2018), a ~ Beta(strength, strength) for each batch.
 tail       (1 - strength) x l + strength x l(two tiers)

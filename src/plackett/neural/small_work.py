@@ -26,7 +26,7 @@ def _number_of_weights(network: nn.Module) -> int:
 
 @contextmanager
 def threads_for(rows: int, networks: Sequence[nn.Module]) -> Iterator[None]:
-    """Within this block torch uses one thread, if scoring so many rows is little work."""
+    """Within this block torch uses one thread if scoring this many rows is little work."""
     threads = torch.get_num_threads()
     if threads == 1 or rows * sum(map(_number_of_weights, networks)) > _LITTLE:
         yield

@@ -74,7 +74,7 @@ class SingleProcess:
         return self.rank == 0 and self.number == 0
 
     def guarded(self) -> AbstractContextManager[Any]:
-        """A block in which the loss of another process becomes an error that says so."""
+        """A context in which the loss of another process raises an error that says so."""
         return nullcontext()
 
     def shard(self, columns: int) -> Shard:
@@ -93,15 +93,15 @@ class SingleProcess:
         """Sum the gradients over the data axis, in place."""
 
     def gather(self, find: Callable[[], Found]) -> list[Found]:
-        """What each process finds, in the order of ranks. If one of them fails, all do."""
+        """The results of `find` on all processes, by rank. If one of them fails, all do."""
         return [find()]
 
     def from_first(self, find: Callable[[], Found]) -> Found:
-        """What the first process finds, on all of them. Processes that hold a shard with it take part."""
+        """The first process's result of `find`, on all processes. Those that share its labels call `find` too."""
         return find()
 
     def decide(self, flag: bool, device: torch.device) -> bool:  # noqa: ARG002
-        """The first process's flag, on all of them."""
+        """The first process's flag, on all processes."""
         return flag
 
     def all_have(self, value: Hashable) -> bool:
@@ -240,7 +240,7 @@ def seeded(number: int, device: torch.device) -> Iterator[None]:
     """
     devices = [device] if device.type == "cuda" else []
     with _GENERATOR_LOCK, torch.random.fork_rng(devices):
-        if device.type == "cpu":  # torch.manual_seed takes a millisecond: it notes its caller for other devices
+        if device.type == "cpu":  # torch.manual_seed takes a millisecond: it records its caller for other devices
             torch.default_generator.manual_seed(number)
         else:
             torch.manual_seed(number)
@@ -249,7 +249,7 @@ def seeded(number: int, device: torch.device) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class TaskMaker:
-    """Makes the task of an ensemble's member from its seed: `make_network()` with seeded weights, in `make_task`."""
+    """Makes the task of an ensemble member from its seed: `make_task` of `make_network()` with seeded weights."""
 
     make_network: Callable[[], nn.Module]
     make_task: Callable[[Any], Any]
@@ -285,7 +285,7 @@ def sparse_parameters(network: nn.Module) -> set[int]:
 
 
 def without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
-    """The same optimiser without what torch wraps around its methods for `torch.compile`.
+    """The same optimiser without the wrappers that torch puts around its methods for `torch.compile`.
 
     The first call of such a method imports the compiler, which takes longer than a short training. Plackett compiles
     layers, never optimisers.
@@ -365,7 +365,7 @@ def clip_gradients(network: nn.Module, largest: float, shards: Mapping[str, Shar
 
 @dataclass
 class Position:
-    """How far a training has come: the next epoch and step, and the running sums."""
+    """The progress of a training: the next epoch and step, and the running sums."""
 
     epoch: int = 0
     step: int = 0
@@ -425,7 +425,7 @@ class Training:
         self.processes.agree({"the checkpoint, on a file system that all share,": at})
 
     def synchronise_weights(self) -> None:
-        """Start from the weights of the first process: a network of the user's may differ between processes."""
+        """Start from the weights of the first process: a user's own network may differ between processes."""
         network = self.task.network
         sharded = sharded_weights(network)
         named = [*network.named_parameters(), *network.named_buffers()]
@@ -502,7 +502,7 @@ class Training:
         if measured and math.isnan(value) and settings.patience is not None:
             raise ValueError(
                 f"early stopping needs a number, got NaN as {name}: the metric is undefined on all validation data, "
-                "as it is where no item is relevant"
+                "for example because no item is relevant"
             )
         if not math.isnan(value) and (position.best is None or value > position.best):
             position.best, position.best_epoch = value, position.epoch + 1

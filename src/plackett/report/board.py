@@ -1,4 +1,4 @@
-"""The page of a leaderboard: a table to sort and search, categories as tabs, and who beats whom."""
+"""The page of a leaderboard: a table to sort and search, categories as tabs, and head-to-head results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_LETTERS = 12  # longer strings of letters are unreadable
 
 @dataclass(frozen=True)
 class Scale:
-    """How ratings are shown: see `RankAggregator.ratings`."""
+    """The scale of the ratings, see `RankAggregator.ratings`."""
 
     scale: float = 400.0
     base: float = 10.0
@@ -67,17 +67,17 @@ def board_page(
 
 
 def _summary(aggregator: Any, scale: Scale, confidence: float) -> str:
-    parts = [f"{len(aggregator.items_):,} items by {aggregator.n_ballots_:,.10g} comparisons."]
+    parts = [f"{len(aggregator.items_):,} items rated from {aggregator.n_ballots_:,.10g} comparisons."]
     if above := aggregator.outside_.get("above"):
         parts.append(
-            f"The maximum likelihood estimate does not exist: first comes {listing(above)}, {REASONS['above']}. "
-            "The ratings are those of the others."
+            f"The maximum likelihood estimate does not exist. Ranked first: {listing(above)}, {REASONS['above']}. "
+            "The ratings are those of the other items."
         )
     else:
         rating = _rating(aggregator, scale, confidence)
         best = int(np.argmax(rating.ratings))
         parts.append(
-            f"First is {aggregator.items_[best]} with a rating of {rating.ratings[best]:.0f} ({confidence:.0%} "
+            f"{aggregator.items_[best]} is first, with a rating of {rating.ratings[best]:.0f} ({confidence:.0%} "
             f"interval {rating.low[best]:.0f} to {rating.high[best]:.0f})."
         )
     return " ".join(parts)
@@ -86,10 +86,10 @@ def _summary(aggregator: Any, scale: Scale, confidence: float) -> str:
 def _explanation(aggregator: Any, confidence: float) -> str:
     model = TIE_MODELS[aggregator.ties or UNKNOWN]
     text = (
-        f"Ranks: {confidence:.0%} interval of each item by itself. Tested ranks hold for all items at once: from 1 "
-        "plus the number of significantly better items to the number of items minus the significantly worse ones, with "
-        "Holm's correction. Items in one group (a shared letter) cannot be distinguished. "
-        f"Errors: {aggregator.covariance_kind_}."
+        f"Ranks: {confidence:.0%} interval for each item separately. Tested ranks hold for all items at once, with "
+        "Holm's correction: from 1 plus the number of significantly better items to the number of items minus that of "
+        "significantly worse ones. Items in one group (a shared letter) cannot be distinguished. "
+        f"Standard errors: {aggregator.covariance_kind_}."
     )
     return text + (f"\n\nTies: {model.meaning}." if aggregator.ties else "")
 
@@ -130,7 +130,7 @@ def _shortened(letters: str) -> str:
 def _matrix(aggregator: Any, most: int) -> Block:
     items, values = aggregator.win_probabilities(most)
     values = values + 0.5 * (1.0 - values - values.T)
-    caption = "Expected points, in percent, of the row's item against the column's: wins plus half the ties"
+    caption = "Expected points of the row's item against the column's, in percent: wins plus half the ties"
     if len(aggregator.items_) > most:
         caption += f", for the best {most} items"
     return Matrix([str(item) for item in items], [[_or_none(x) for x in row] for row in values.tolist()], caption)
@@ -166,5 +166,5 @@ def _voters(aggregator: Any) -> list[Section]:
         Column("nats per comparison", format="+.3f"), "",
     ]  # fmt: skip
     numbered = [[place + 1, *row] for place, row in enumerate(rows)]
-    text = "Each voter sees the scores times a factor; near 0, answers are random. The least reliable come first."
+    text = "Reliability is the factor on a voter's scores; near 0, answers are random. The least reliable come first."
     return [Section("Voters", [Table(columns, numbered, interactive=True)], text)]

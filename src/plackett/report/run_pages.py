@@ -1,6 +1,6 @@
 """Report pages of a training, an aggregation, or a reproduction of published numbers.
 
-Each page ends with what is needed to repeat the run: configuration, data with hashes, versions and the command.
+Each page ends with everything needed to repeat the run: configuration, data with hashes, versions and the command.
 """
 
 from __future__ import annotations
@@ -166,10 +166,10 @@ def aggregation_page(
     summary = aggregator.summary() if summary is None else summary
     best = summary.rows[0]
     outside = f" Left out: items {describe_outside(summary.outside)}." if summary.outside else ""
-    place = "first" if best.rank == 1 else f"number {best.rank}, below the items that none of these beats,"
+    place = "first" if best.rank == 1 else f"number {best.rank}, below the items that none of these items beats,"
     first = ""
     if above := summary.outside.get("above"):
-        first = f"The maximum likelihood estimate does not exist: first comes {listing(above)}. "
+        first = f"The maximum likelihood estimate does not exist. Ranked first: {listing(above)}. "
     text = (
         f"{first}{len(summary):,} items ranked by {aggregator.n_ballots_:,.10g} ballots.{outside} "
         f"{best.item} is {place} with a worth of {best.worth:.3g} "
@@ -291,7 +291,7 @@ def _metric_grid(results: Mapping[str, Sequence[Result]], confidence: float) -> 
 
 
 def _counts(results: Mapping[str, Sequence[Result]]) -> str:
-    """How many lists there are, and how many of them a metric skips because no item is relevant."""
+    """The number of lists, and of those that a metric skips because no item is relevant."""
     parts = []
     for name, own in results.items():
         counted = [result for result in own if len(result.values)]
@@ -309,7 +309,7 @@ def _best(model: Any) -> int | None:
 
 def _training_text(model: Any) -> str:
     best = _best(model)
-    return f"The best {_unit(model)} on validation was {best:,}." if best else ""
+    return f"The best {_unit(model)} on the validation data was {best:,}." if best else ""
 
 
 def _unit(model: Any) -> str:
@@ -354,20 +354,20 @@ def _list_sections(part: str, data: RankingData | MultilabelData, result: Result
         Axis(metric, reference=(result.value, "mean")),
         span=(0.0, 1.0) if np.all(np.abs(result.values[known] - 0.5) <= 0.5) else None,
         count_title=plural,
-        caption=f"{metric} of the {plural} of {part}",
+        caption=f"{metric} of the {plural} in {part}",
     )
     columns = [what, "documents" if what == "query" else "labels", Column(metric, format=".4f")]
 
     def table(lists: Any, caption: str) -> Table:
         return Table(columns, [[str(names[i]), int(sizes[i]), float(result.values[i])] for i in lists], caption)
 
-    worst = table(order[::-1][:_EXTREMES], f"The worst {plural} of {part}")
-    best = table(order[:_EXTREMES], f"The best {plural} of {part}")
+    worst = table(order[::-1][:_EXTREMES], f"The worst {plural} in {part}")
+    best = table(order[:_EXTREMES], f"The best {plural} in {part}")
     return [Section(f"{metric} by {what}", [spread, worst, best])]
 
 
 def _label_sections(model: Any, part: str, data: RankingData | MultilabelData) -> list[Section]:
-    """The most frequent labels, if they have names, and how often they are among the best five of a row."""
+    """The most frequent labels, if they have names, and how often they are in the top five of a row that has them."""
     classes = getattr(model, "classes_", np.zeros(0))
     if not isinstance(data, MultilabelData) or classes.dtype != object:
         return []
@@ -377,9 +377,9 @@ def _label_sections(model: Any, part: str, data: RankingData | MultilabelData) -
     found = np.bincount(Y.indices, (best[row] == Y.indices[:, None]).any(1), minlength=len(classes))
     rows = np.bincount(Y.indices, minlength=len(classes))
     order = np.argsort(-rows, kind="stable")[:_MOST_LABELS]
-    columns: list[str | Column] = ["label", "rows", Column("among the best five", format=".1%")]
+    columns: list[str | Column] = ["label", "rows", Column("in the top five", format=".1%")]
     cells = [[str(classes[i]), int(rows[i]), float(found[i] / rows[i])] for i in order if rows[i]]
-    return [Section("Labels", [Table(columns, cells, f"The most frequent labels of {part}")])]
+    return [Section("Labels", [Table(columns, cells, f"The most frequent labels in {part}")])]
 
 
 def _feature_sections(model: Any, confidence: float) -> list[Section]:
@@ -393,7 +393,7 @@ def _feature_sections(model: Any, confidence: float) -> list[Section]:
         )
     elif hasattr(model, "coef_"):
         values = np.asarray(model.coef_)
-        title, text = "Coefficients", "Sizes are comparable only between features of the same scale."
+        title, text = "Coefficients", "Compare sizes only between features on the same scale."
         axis = Axis("coefficient")
         if hasattr(model, "confidence_intervals"):
             low, high = model.confidence_intervals(confidence).T
