@@ -44,7 +44,7 @@ from plackett.likelihood.vectorised import work_type
 from plackett.lists import IntArray, check_offsets, flat_lists, offsets_from_sizes
 from plackett.threads import at_most, run_over_ranges
 
-# Tensors: types, labels, precision, autograd functions that derive once
+# Tensors: types, labels, precision, autograd functions with first derivatives only
 
 _HALF = (torch.float16, torch.bfloat16)
 _TWICE = (

@@ -547,7 +547,7 @@ def train(
         processes: the processes that train it together; None: this one alone.
     """
     if processes is None:
-        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        if has_process_group() and distributed.get_world_size() > 1:
             raise ValueError(
                 "processes must be given inside a process group, got None: pass "
                 "plackett.distributed.current_processes()"
