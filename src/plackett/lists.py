@@ -49,7 +49,6 @@ __all__ = [
     "make_lists",
     "offsets_from_group",
     "offsets_from_sizes",
-    "reduce_losses",
     "takes_mask",
 ]
 

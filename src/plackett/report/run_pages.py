@@ -166,7 +166,7 @@ def aggregation_page(
     summary = aggregator.summary() if summary is None else summary
     best = summary.rows[0]
     outside = f" Left out: items {describe_outside(summary.outside)}." if summary.outside else ""
-    place = "first" if best.rank == 1 else f"number {best.rank}, below the items that none of these items beats,"
+    place = "first" if best.rank == 1 else f"number {best.rank}, below the items that none of these beats,"
     first = ""
     if above := summary.outside.get("above"):
         first = f"The maximum likelihood estimate does not exist. Ranked first: {listing(above)}. "
