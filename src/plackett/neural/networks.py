@@ -38,8 +38,8 @@ class FeatureScaling(nn.Module):
     Args:
         scaling: "standard": zero mean and unit variance; "log1p": sign(x) log(1 + |x|), then standard; "quantile": the
             rank among the training values, from -1 to 1, interpolated; "none": unchanged.
-        missing: treatment of NaN. "mean": replace it by the mean of the scaled training values; "indicator": the same,
-            and add an indicator column for every feature with missing values in training; "error": refuse it.
+        missing: treatment of NaN. "mean": replace it with the mean of the scaled training values; "indicator": the
+            same, and add an indicator column for every feature with missing values in training; "error": refuse it.
     """
 
     def __init__(self, n_features: int, scaling: str = "standard", missing: str = "mean") -> None:

@@ -1,4 +1,4 @@
-"""Training a network that scores the items of lists: its data, its loss, its validation metrics."""
+"""Training a network that scores the items of lists: data, loss and validation metrics."""
 
 from __future__ import annotations
 

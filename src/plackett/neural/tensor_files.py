@@ -122,7 +122,7 @@ class StoredTensors:
         return list(self._places)
 
     def read(self, shards: Mapping[str, Shard]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The tensors and their description; of tensors in shards the rows held here. An error if they are damaged."""
+        """The tensors and their description; of tensors in shards, the rows held here. Damage raises an error."""
         about = parse_json(self._text, finite=False)  # a metric may be NaN
         if not isinstance(about, dict):
             raise ValueError("its description is not a JSON object")
@@ -158,7 +158,7 @@ class StoredTensors:
         return tensor
 
     def _bytes_of(self, name: str, rows: range, held: range, tensor: Tensor) -> Iterator[memoryview]:
-        """The bytes of rows: from memory those that are held, from the file the others."""
+        """The bytes of rows: those held here from memory, the others from the file."""
         row = self._places[name].row
         yield from self._blocks(name, rows.start, held.start)
         own = contents(tensor)
@@ -280,14 +280,14 @@ class _SharedFile:
         return _header(self.places, stored)
 
     def begin(self) -> tuple[Path, int]:
-        """Make the file in its full size; returns its path and the end of its header."""
+        """Create the file at its full size; returns its path and the end of its header."""
         start = len(self.header())
         with self.temporary.open("xb") as file:
             file.truncate(start + max((place.end for place in self.places.values()), default=0))
         return self.temporary, start
 
     def write(self, start: int, names: Iterable[str]) -> dict[str, str]:
-        """Write these tensors, of those in shards the rows held here; returns the hashes of the latter."""
+        """Write these tensors; of those in shards, the rows held here. Returns the hashes of the latter."""
         with self.temporary.open("rb+") as file:
             for name in names:
                 first = self.held[name].first if name in self.held else 0

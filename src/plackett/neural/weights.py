@@ -1,4 +1,4 @@
-"""Weights from a file, for a module whose sizes came from the file too.
+"""Weights from a file, for a module whose sizes come from the same file.
 
 The module is made on the device "meta", where tensors have shapes but no memory. So only tensors that the file really
 holds use memory, whatever sizes it claims.
@@ -16,7 +16,7 @@ _LARGEST = 1e18
 
 
 def set_weights(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Set all tensors of a module, without copying. An error if names, shapes or types differ."""
+    """Set all tensors of a module, without copying. Raises an error if names, shapes or types differ."""
     own = module.state_dict()
     wanted = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in own.items()}
     found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
