@@ -1093,6 +1093,7 @@ def test_single_process_does_not_use_shards() -> None:
         ({"validation_fraction": 1.5}, "validation_fraction must be"),
         ({"eval_metric": "p@x"}, "eval_metric must have a whole number of at least 1 after @"),
         ({"eval_metric": "zzz"}, "eval_metric must be one of"),
+        ({"eval_metric": ["p@1", "tau-x@3"]}, "eval_metric must have no cut-off for tau-x"),
         ({"eval_metric": []}, "eval_metric must name"),
         ({"random_state": -1}, "random_state must be"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -69,10 +70,13 @@ def _is_calibrated(model: Any) -> bool:
 
 def _check_metrics(name: str, value: Any) -> None:
     """Metrics of the best labels of each row, or of the ranking of all labels."""
+    known = {**METRICS, **MULTILABEL_METRICS}
     for metric in metric_names(name, value):
         base, at, cutoff = metric.partition("@")
-        check_choice(name, base, tuple(dict.fromkeys([*MULTILABEL_METRICS, *METRICS])))
-        if at and not (cutoff.isdecimal() and int(cutoff) > 0):
+        check_choice(name, base, tuple(known))
+        if at and not known[base].takes_k:
+            raise ValueError(f"{name} must have no cut-off for {base}, got {metric!r}")
+        if at and not re.fullmatch("[1-9][0-9]*", cutoff):
             raise ValueError(f"{name} must have a whole number of at least 1 after @, got {metric!r}")
 
 
