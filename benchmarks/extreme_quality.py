@@ -1,12 +1,11 @@
 """Prediction quality of ExtremeClassifier on Delicious-1K and Eurlex-4K, compared with napkinXC.
 
-    python benchmarks/extreme_quality.py [fast] [default] [peers] [times] [ablation] [definitions] [--seeds 5]
+    python benchmarks/extreme_quality.py [fast] [default] [best] [peers] [times] [ablation] [definitions] [--seeds 5]
                                           [--only eurlex-4k]
 
-fast          ExtremeClassifier(effort="fast", random_state=seed) for each seed
-default       the same for effort="default" and seeds 0, 2, 4, ..., and for effort="best" and seeds 0, 5, ...: member m
-              of a model with random_state s is the network of seed s + m, so each network is trained once, and no two
-              seeds of an effort share one. From the same networks also: without the path beside them, and one with it
+fast, default, best   ExtremeClassifier(effort=...) with random_state 0, E, 2 E, ... for ensembles of E networks: member m
+              of a model with random_state s is the network of seed s + m, so no two models share a network. From the
+              same networks also: without the path beside them, and one with it
 peers         napkinXC's binary relevance and label tree
 ablation      on rows held out of training: parts of the recipe added alone to a plain network, and taken away alone
               from the whole; regularisers added to the whole
@@ -117,28 +116,24 @@ def fit_one(train: MultilabelData, effort: str, seed: int, **options: Any) -> Ex
     return ExtremeClassifier(effort=effort, ensemble=1, random_state=seed, progress=False, **options).fit(train)
 
 
-def run_efforts(cells: Cells, kind: str, seeds: int, name: str, train: MultilabelData, test: MultilabelData) -> None:
-    """Evaluate models of all seeds; kind "default" includes effort "best"."""
-    sizes = {effort: EFFORTS[effort].ensemble for effort in (("fast",) if kind == "fast" else ("default", "best"))}
-    count = seeds * min(sizes.values())
-    wanted = {
-        f"{effort}/{name}/{first}": range(first, first + size)
-        for effort, size in sizes.items()
-        for first in range(0, count - size + 1, size)
-    }
-    if all(key in cells.done for key in wanted):
+def run_effort(cells: Cells, effort: str, seeds: int, name: str, train: MultilabelData, test: MultilabelData) -> None:
+    """Evaluate a model of each seed. The path is the same for all."""
+    if sum(key.startswith(f"{effort}/{name}/") for key in cells.done) >= seeds:
         return
-    parts = None
-    for seed in range(count):
-        model = fit_one(train, kind, seed, skip="auto" if parts is None else None)
-        if parts is None:
-            with torch.no_grad():
-                path = model.path_(rows_on_device(model._scaled(test.X), torch.device("cpu"))).numpy()
-            parts, model.path_ = Parts(train, test, path), None
+    model = fit_one(train, effort, 0)
+    recipe, parts = model.recipe_, Parts(train, test, np.zeros(0))
+    size = recipe["ensemble"]
+    with torch.no_grad():
+        parts.path = model.path_(rows_on_device(model._scaled(test.X), torch.device("cpu"))).numpy()
+    model.path_ = None
+    for seed in range(seeds * size):
+        if seed > 0:  # with the same sizes, which depend on the path
+            sizes = {key: recipe[key] for key in ("hidden_sizes", "epochs")}
+            model = fit_one(train, effort, seed, skip=None, **sizes)
         parts.networks.append(model.predict(test.X))
-        for key, members in wanted.items():
-            if members.stop == seed + 1:
-                cells.run(key, partial(parts.model, members))
+        if (seed + 1) % size == 0:
+            members = range(seed + 1 - size, seed + 1)
+            cells.run(f"{effort}/{name}/{members.start}", partial(parts.model, members))
 
 
 def run_times(cells: Cells, name: str, train: MultilabelData, test: MultilabelData) -> None:
@@ -289,7 +284,9 @@ def show(done: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("kinds", nargs="*", default=["fast", "default", "peers", "times", "ablation", "definitions"])
+    parser.add_argument(
+        "kinds", nargs="*", default=["fast", "default", "best", "peers", "times", "ablation", "definitions"]
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", choices=DATA_SETS)
     arguments = parser.parse_args()
@@ -300,9 +297,9 @@ if __name__ == "__main__":
             run_peers(kept, data_set, *both)
         if "times" in arguments.kinds:
             run_times(kept, data_set, *both)
-        for kind in ("fast", "default"):
-            if kind in arguments.kinds:
-                run_efforts(kept, kind, arguments.seeds, data_set, *both)
+        for effort in EFFORTS:
+            if effort in arguments.kinds:
+                run_effort(kept, effort, arguments.seeds, data_set, *both)
         if "ablation" in arguments.kinds:
             run_ablation(kept, arguments.seeds, data_set, both[0])
         if "definitions" in arguments.kinds:

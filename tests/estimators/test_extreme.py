@@ -27,6 +27,7 @@ from plackett.data.containers import label_matrix
 from plackett.errors import DataError
 from plackett.estimators import load_model, make_model
 from plackett.losses import LOSSES, loss_names
+from plackett.losses.sparse_columns import Shard
 from plackett.metrics import (
     get_metric,
     inverse_propensity,
@@ -36,7 +37,7 @@ from plackett.metrics import (
 )
 from plackett.neural import ExtremeNetwork, RowScaling, SparseRows, extreme_fitting, extreme_prediction, training
 from plackett.neural.extreme_fitting import EFFORTS, batches_of_rows, make_recipe
-from plackett.neural.ridge_paths import KernelPath, LinearPath, fit_path
+from plackett.neural.ridge_paths import KernelPath, LinearPath, PathLabels, find_correction, fit_path
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -465,20 +466,24 @@ def test_ensembles_average_their_members(data: MultilabelData) -> None:
 # The path beside the networks
 
 
-def path_by_hand(X: Any, Y: Any, row_weights: Any, propensity: float, weight: float | None) -> Any:
-    """Ridge regression of each label by itself, from its normal equations in dense double precision: scores of rows."""
+def joined_by_hand(estimates: Any, weight: float, Y: Any, propensity: float) -> Any:
+    """Scores of a path from its estimates."""
+    balance = 0.75 * np.log(inverse_propensity(Y)) if propensity == 0 else 0.0
+    return weight * (np.log(np.maximum(estimates, 0.0) + 0.05) + balance)
+
+
+def linear_path_by_hand(X: Any, Y: Any, row_weights: Any, propensity: float) -> tuple[Any, float]:
+    """Ridge regression of each label by itself, from its normal equations in dense double precision: estimates of the
+    rows, and the weight that follows the data."""
     rows = X.toarray().astype(np.float64)
     unit = np.sqrt(np.average((rows**2).sum(1), weights=row_weights))
     design = np.column_stack([rows, np.full(len(rows), unit)])
     w = row_weights / row_weights.mean()
     gram = design.T @ (w[:, None] * design)
     inverse = np.linalg.inv(gram + 0.25 * unit**2 * np.eye(len(gram)))
-    if weight is None:
-        weight = min(12.0, 300.0 * (np.trace(inverse @ gram) / len(rows)) ** 2)
-    inverse_propensities = inverse_propensity(Y)
-    targets = (Y.toarray() > 0) * inverse_propensities**propensity
-    scores = design @ inverse @ design.T @ (w[:, None] * targets)
-    return weight * (scores + (0.25 * np.log(inverse_propensities) if propensity == 0 else 0.0))
+    targets = (Y.toarray() > 0) * inverse_propensity(Y) ** propensity
+    estimates = design @ inverse @ design.T @ (w[:, None] * targets)
+    return estimates, min(12.0, 300.0 * (np.trace(inverse @ gram) / len(rows)) ** 2)
 
 
 @pytest.mark.parametrize(("propensity", "weight"), [(0.0, 2.0), (0.7, 2.0), (0.0, None)])
@@ -487,79 +492,164 @@ def test_linear_path_is_a_ridge_regression(
 ) -> None:
     """The weight that follows the data comes from an estimated trace: 64 probes, one standard error below 2 %."""
     X, row_weights = norm_rows(data.X), rng.uniform(0.5, 2.0, len(data))
-    path = fit_path(X, data.Y, row_weights, inverse_propensity(data.Y), propensity, weight or "linear")
-    wanted = path_by_hand(X, data.Y, row_weights, propensity, weight)
-    tolerance = {"rtol": 1e-4, "atol": 1e-4} if weight else {"rtol": 0.1, "atol": 1e-3}
+    labels = PathLabels(data.Y, inverse_propensity(data.Y), propensity)
+    path = fit_path(X, labels, row_weights, "linear", weight=weight)
+    estimates, by_data = linear_path_by_hand(X, data.Y, row_weights, propensity)
+    wanted = joined_by_hand(estimates, weight or by_data, data.Y, propensity)
+    tolerance = {"rtol": 1e-4, "atol": 1e-3} if weight else {"rtol": 0.1, "atol": 1e-3}  # log(0.05 + x), x near 0
     for rows in (SparseRows(X, torch.device("cpu")), torch.from_numpy(X.toarray().astype(np.float32))):
         np.testing.assert_allclose(path(rows).numpy(), wanted, **tolerance)
 
 
+def kernel_by_hand(a: Any, b: Any, unit: float) -> Any:
+    """The Laplace kernel in double precision, from distances of differences."""
+    return np.exp(-0.5 / unit * np.linalg.norm(a[:, None] - b[None], axis=2))
+
+
 def kernel_path_by_hand(X: Any, Y: Any, row_weights: Any, propensity: float, other: Any) -> Any:
-    """Kernel ridge regression in double precision, from distances of differences: scores of other rows."""
+    """Kernel ridge regression in double precision: estimates of other rows."""
     rows, others = X.toarray().astype(np.float64), other.toarray().astype(np.float64)
     unit = np.sqrt(np.average((rows**2).sum(1), weights=row_weights))
-
-    def kernel(a: Any, b: Any) -> Any:
-        return np.exp(-0.5 / unit * np.linalg.norm(a[:, None] - b[None], axis=2))
-
     targets = (Y.toarray() > 0) * inverse_propensity(Y) ** propensity
     mean = np.average(targets, axis=0, weights=row_weights)
-    penalties = np.diag(0.25 * row_weights.mean() / row_weights)
-    scores = kernel(others, rows) @ np.linalg.solve(kernel(rows, rows) + penalties, targets - mean) + mean
-    return 2.5 * (scores + (0.1 * np.log(inverse_propensity(Y)) if propensity == 0 else 0.0))
+    penalties = np.diag(0.1 * row_weights.mean() / row_weights)
+    solution = np.linalg.solve(kernel_by_hand(rows, rows, unit) + penalties, targets - mean)
+    return kernel_by_hand(others, rows, unit) @ solution + mean
 
 
+@pytest.fixture
+def without_corrections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plackett.neural.ridge_paths.LARGEST_CORRECTED", 0)
+
+
+@pytest.mark.usefixtures("without_corrections")
 @pytest.mark.parametrize("propensity", [0.0, 0.7])
 def test_kernel_path_is_a_kernel_ridge_regression(
     propensity: float, data: MultilabelData, other: MultilabelData, rng: np.random.Generator
 ) -> None:
     X, row_weights = norm_rows(data.X), rng.uniform(0.5, 2.0, len(data))
-    path = fit_path(X, data.Y, row_weights, inverse_propensity(data.Y), propensity, "kernel")
+    path = fit_path(X, PathLabels(data.Y, inverse_propensity(data.Y), propensity), row_weights, "kernel")
     empty = csr_array((1, X.shape[1]), dtype=np.float32)  # a row without features is at the distance of its norm
     rows = csr_array(vstack([norm_rows(other.X), X[:3], empty]))
-    wanted = kernel_path_by_hand(X, data.Y, row_weights, propensity, rows)
+    weight = float(path.importance)
+    assert weight == pytest.approx(linear_path_by_hand(X, data.Y, row_weights, propensity)[1], rel=0.1)
+    wanted = joined_by_hand(kernel_path_by_hand(X, data.Y, row_weights, propensity, rows), weight, data.Y, propensity)
     for given in (SparseRows(rows, torch.device("cpu")), torch.from_numpy(rows.toarray().astype(np.float32))):
-        np.testing.assert_allclose(path(given).numpy(), wanted, rtol=1e-3, atol=1e-3)  # distance 0 is rounded to 0.005
+        # Distance 0 is rounded to 0.005, and log(0.05 + x) has slopes up to 20.
+        np.testing.assert_allclose(path(given).numpy(), wanted, rtol=1e-3, atol=2e-2 * weight)
 
 
+@pytest.mark.usefixtures("without_corrections")
 def test_kernel_path_of_many_rows_is_the_mean_of_parts(data: MultilabelData, other: MultilabelData) -> None:
     X, inverse = norm_rows(data.X), inverse_propensity(data.Y)
-    path = fit_path(X, data.Y, np.ones(300), inverse, 0.0, "kernel", rows_at_once=149)
+    path = fit_path(X, PathLabels(data.Y, inverse), np.ones(300), "kernel", rows_at_once=149)
     dense, targets = X.toarray().astype(np.float64), (data.Y.toarray() > 0).astype(np.float64)
-    kernel = np.exp(-0.5 / 16.0 * np.linalg.norm(dense[:, None] - dense[None], axis=2))
+    kernel = kernel_by_hand(dense, dense, 16.0)
     weight = np.empty(targets.shape)
     for part in (slice(start, None, 3) for start in range(3)):
-        weight[part] = np.linalg.solve(kernel[part, part] + 0.25 * np.eye(100), (targets - targets.mean(0))[part])
+        weight[part] = np.linalg.solve(kernel[part, part] + 0.1 * np.eye(100), (targets - targets.mean(0))[part])
     to_other = path.kernel(SparseRows(norm_rows(other.X), torch.device("cpu")))
-    wanted = 2.5 * (to_other.numpy() @ weight / 3.0 + targets.mean(0) + 0.1 * np.log(inverse))
+    estimates = to_other.numpy() @ weight / 3.0 + targets.mean(0)
     found = path(SparseRows(norm_rows(other.X), torch.device("cpu"))).numpy()
-    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+    wanted = joined_by_hand(estimates, float(path.importance), data.Y, 0.0)
+    # Single precision, and 12 log(0.05 + x) has slopes up to 240.
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=2e-3)
 
 
+def twin_labels(rng: np.random.Generator, rows: int, noise: float) -> tuple[Any, csr_array]:
+    """Estimates of 20 labels and the labels; each second label is that before it, but estimated by noise alone."""
+    truth = rng.random((rows, 10)) < 0.3
+    estimates = truth + rng.normal(0.0, 0.3, truth.shape)
+    guesses = rng.normal(0.3, noise, truth.shape)
+    return np.stack([estimates, guesses], 2).reshape(rows, 20).astype(np.float32), csr_array(
+        np.repeat(truth, 2, axis=1)
+    )
+
+
+def test_estimates_are_corrected_by_those_of_other_labels(rng: np.random.Generator) -> None:
+    """The correction is a ridge regression, and is used only where it helps on rows that it was not fitted to."""
+    estimates, Y = twin_labels(rng, 400, 0.3)
+    row_weights = rng.uniform(0.5, 2.0, 400)
+    weighted = estimates.astype(np.float64).T * (row_weights / row_weights.mean())
+    wanted = np.linalg.solve(weighted @ estimates + 15.0 * np.eye(20), weighted @ Y.toarray())
+    correction = find_correction(estimates, Y, row_weights)
+    np.testing.assert_allclose(correction.numpy(), wanted, rtol=1e-4, atol=1e-5)  # single precision
+    assert np.abs(wanted[0, :2] - wanted[0, 2:].max()).min() > 0.3  # the first label tells of its twin
+    independent = rng.random((400, 20)) < 0.2
+    exact = (independent + rng.normal(0.0, 0.1, independent.shape)).astype(np.float32)
+    assert find_correction(exact, csr_array(independent), row_weights) is None
+
+
+@pytest.mark.parametrize("rows_at_once", [16_384, 149])
+def test_corrected_kernel_path_by_hand(
+    rows_at_once: int, data: MultilabelData, other: MultilabelData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The estimates of a path fitted to one part of the rows are corrected on the next part."""
+    given = []
+
+    def halve(estimates: Any, Y: Any, row_weights: Any) -> Any:
+        given.append((estimates, Y, row_weights))
+        return torch.eye(Y.shape[1]).roll(1, 1)
+
+    monkeypatch.setattr("plackett.neural.ridge_paths.find_correction", halve)
+    X, rows = norm_rows(data.X), SparseRows(norm_rows(other.X), torch.device("cpu"))
+    labels = PathLabels(data.Y, inverse_propensity(data.Y))
+    path = fit_path(X, labels, np.ones(300), "kernel", rows_at_once=rows_at_once)
+    step = 2 if rows_at_once > 300 else 3
+    estimates, Y, row_weights = given[0]
+    assert (data.Y[1::step] != Y).nnz == 0
+    assert len(row_weights) == len(estimates) == len(X.toarray()[1::step])
+    monkeypatch.setattr("plackett.neural.ridge_paths.LARGEST_CORRECTED", 0)
+    plain = fit_path(X, labels, np.ones(300), "kernel", rows_at_once=rows_at_once)
+    part = kernel_path_by_hand(X[::step], data.Y[::step], np.ones(len(estimates)), 0.0, X[1::step])
+    # The mean is that of all rows.
+    mean = (data.Y.toarray() > 0).mean(0) - (data.Y[::step].toarray() > 0).mean(0)
+    kernel = kernel_by_hand(X[::step].toarray(), X[::step].toarray(), 16.0)
+    to_part = kernel_by_hand(X[1::step].toarray(), X[::step].toarray(), 16.0)
+    shift = 1.0 - to_part @ np.linalg.solve(kernel + 0.1 * np.eye(len(kernel)), np.ones(len(kernel)))
+    np.testing.assert_allclose(estimates, part + shift[:, None] * mean, rtol=1e-3, atol=1e-3)
+    linear = plain.kernel(rows) @ plain.weight + plain.bias
+    corrected = path.kernel(rows) @ path.weight + path.bias
+    torch.testing.assert_close(corrected, (linear + linear.roll(1, 1)) / 2.0, rtol=1e-4, atol=1e-4)
+    assert len(given) == 1
+
+
+def test_a_shard_of_a_path_is_a_part_of_the_whole(data: MultilabelData, other: MultilabelData) -> None:
+    rows = SparseRows(norm_rows(other.X), torch.device("cpu"))
+    labels = PathLabels(data.Y, inverse_propensity(data.Y))
+    for kind in ("linear", "kernel"):
+        whole, part = (
+            fit_path(norm_rows(data.X), labels, np.ones(300), kind, shard=shard)(rows)
+            for shard in (None, Shard(30, 1, 2))
+        )
+        torch.testing.assert_close(part, whole[:, 15:], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("without_corrections")
 def test_efforts_divide_the_rows_of_a_kernel_path(data: MultilabelData, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [EFFORTS[effort].rows_at_once for effort in ("fast", "default", "best")] == [8_192, 16_384, 16_384]
     monkeypatch.setitem(EFFORTS, "fast", replace(EFFORTS["fast"], rows_at_once=149))
     whole, parts = (ExtremeClassifier(**SETTINGS, effort=e, skip="kernel").fit(data).path_ for e in ("default", "fast"))
-    X, inverse = norm_rows(data.X), inverse_propensity(data.Y)
+    X, labels = norm_rows(data.X), PathLabels(data.Y, inverse_propensity(data.Y))
     for found, rows_at_once in ((whole, 16_384), (parts, 149)):
-        wanted = fit_path(X, data.Y, np.ones(300), inverse, 0.0, "kernel", rows_at_once=rows_at_once)
+        wanted = fit_path(X, labels, np.ones(300), "kernel", rows_at_once=rows_at_once)
         torch.testing.assert_close(found.weight, wanted.weight, rtol=1e-4, atol=1e-4)  # single precision
     assert float((whole.weight - parts.weight).abs().max()) > 0.01
 
 
-def test_path_follows_the_data(data: MultilabelData) -> None:
-    """Rows with many features for their number get a linear path, others a kernel one, as far as it fits."""
-    rng = np.random.default_rng(0)
-    few = csr_array(rng.random((300, 4)))
-    inverse, ones = inverse_propensity(data.Y), np.ones(300)
-    assert isinstance(fit_path(norm_rows(data.X), data.Y, ones, inverse), LinearPath)
-    assert isinstance(fit_path(norm_rows(few), data.Y, ones, inverse), KernelPath)
-    assert isinstance(fit_path(norm_rows(few), data.Y, ones, inverse, 0.0, "linear"), LinearPath)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("plackett.neural.ridge_paths.LARGEST_COUNT", 299)
-        assert isinstance(fit_path(norm_rows(few), data.Y, ones, inverse), LinearPath)
-        with pytest.raises(ValueError, match=r"skip='kernel' requires at most 299 rows and 134,217,728 weights"):
-            ExtremeClassifier(**SETTINGS, skip="kernel").fit(few, data.Y)
+def test_path_follows_the_size_of_the_data(data: MultilabelData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel path where it fits, otherwise a linear one; a few features are enough."""
+    options = {**SETTINGS, "epochs": 1}
+    dense = np.random.default_rng(0).random((300, 4))
+    for X in (data.X, csr_array(dense), dense):
+        assert isinstance(ExtremeClassifier(**options).fit(X, data.Y).path_, KernelPath)
+        assert isinstance(ExtremeClassifier(**options, skip="linear").fit(X, data.Y).path_, LinearPath)
+    for limit, value in (("COUNT", 299), ("TABLE", 300 * 30 - 1), ("POINTS", 300 * 100 - 1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"plackett.neural.ridge_paths.LARGEST_{limit}", value)
+            assert isinstance(ExtremeClassifier(**options).fit(data).path_, LinearPath)
+            with pytest.raises(ValueError, match=r"skip='kernel' requires at most 32,768 rows.*got 300 rows, 100 feat"):
+                ExtremeClassifier(**options, skip="kernel").fit(data)
 
 
 def norm_rows(X: Any) -> csr_array:
@@ -577,7 +667,7 @@ def test_path_is_added_to_the_networks(skip: str, data: MultilabelData, other: M
     added = model.path_(torch.from_numpy(model._scaled(other.X).toarray())).numpy()
     assert np.abs(added).max() > 0.1
     scores = model.predict(other.X)
-    np.testing.assert_allclose(scores, plain.predict(other.X) + added, rtol=1e-5, atol=1e-5)  # single precision
+    np.testing.assert_allclose(scores, plain.predict(other.X) + added, rtol=1e-5, atol=1e-4)  # sums of 30 in single
     top, values = model.predict_top(other.X, 4)
     np.testing.assert_array_equal(top, np.argsort(-scores, axis=1, kind="stable")[:, :4])
     np.testing.assert_allclose(values, np.take_along_axis(scores, top, 1), rtol=1e-5, atol=1e-5)
@@ -593,7 +683,7 @@ def test_linear_path_grows_with_features(data: MultilabelData) -> None:
     path = ExtremeClassifier(**SETTINGS, skip="linear").fit(data).path_
     twice = MultilabelData(csr_array(vstack([data.X] * 4)), csr_array(vstack([data.Y] * 4)))
     many = ExtremeClassifier(**{**SETTINGS, "epochs": 1}, skip="linear").fit(twice).path_
-    assert 0.0 < float(many.weight.abs().max()) < float(path.weight.abs().max())
+    assert 0.0 < float(many.importance) < float(path.importance) <= 12.0
     grades = data.Y.copy()
     grades.data = 1.0 + np.arange(grades.nnz) % 2
     for options, Y in (
@@ -840,11 +930,32 @@ def test_recipes_follow_the_size_of_the_data() -> None:
     assert [make_recipe("default", rows, 10, 10)["epochs"] for rows in (1, 20_000, 80_000, 10**8)] == [20, 20, 10, 5]
     widths = [make_recipe("default", 10, width, width)["hidden_sizes"] for width in (100_000, 100_001, 10**8)]
     assert widths == [[1024], [512], [128]]
+    saved = [make_recipe("default", 10_000, 5_000, 4_000, path) for path in ("linear", "kernel")]
+    assert saved == [{"hidden_sizes": [1024], "epochs": 10, "ensemble": 1}] * 2
     with pytest.raises(ValueError, match="effort must be one of 'fast', 'default', 'best', got 'quick'"):
         make_recipe("quick", 10, 10, 10)
 
 
 # Saved models
+
+
+@pytest.mark.parametrize("skip", ["linear", "kernel"])
+def test_models_of_earlier_versions_keep_their_scores(
+    skip: str, data: MultilabelData, other: MultilabelData, tmp_path: Path
+) -> None:
+    """They have no importance and shift of the path, and add its estimates to the scores of the networks."""
+    model = ExtremeClassifier(**SETTINGS, skip=skip).fit(data)
+    path = model.path_
+    inputs, kind = (100, LinearPath) if skip == "linear" else ((100, 300), KernelPath)
+    old = kind(*np.atleast_1d(inputs), 30, is_logarithmic=False)
+    old.load_state_dict({name: tensor for name, tensor in path.state_dict().items() if name in old.state_dict()})
+    model.path_ = old
+    model.save(tmp_path / "model")
+    found = ExtremeClassifier.load(tmp_path / "model").predict(other.X)
+    rows = torch.from_numpy(model._scaled(other.X).toarray())
+    estimates = (rows if skip == "linear" else path.kernel(rows)) @ path.weight + path.bias
+    model.path_ = None
+    np.testing.assert_allclose(found, model.predict(other.X) + estimates.numpy(), rtol=1e-4, atol=1e-4)  # single
 
 
 @pytest.mark.parametrize(
@@ -881,7 +992,7 @@ def test_loaded_model_matches_the_saved_one(options: dict[str, Any], data: Multi
 
 
 @pytest.mark.parametrize(
-    ("scaling", "skip"), [("tfidf", "auto"), ("sqrt", "linear"), ("sqrt", "kernel"), ("standard", None)]
+    ("scaling", "skip"), [("tfidf", "auto"), ("sqrt", "linear"), ("standard", "kernel"), ("standard", None)]
 )
 def test_onnx_matches_predict(scaling: str, skip: Any, data: MultilabelData, tmp_path: Path) -> None:
     X = data.X.toarray().astype(np.float32)
@@ -893,8 +1004,9 @@ def test_onnx_matches_predict(scaling: str, skip: Any, data: MultilabelData, tmp
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     for rows in (slice(0, 1), slice(0, 300)):
         (found,) = session.run(None, {"features": X[rows]})
-        # Single precision; a kernel path takes the root of distances, which are rounded near 0 for rows of training.
-        tolerance = 1e-3 if skip == "kernel" else 1e-5
+        # Single precision; a kernel path takes the root of distances, which are rounded near 0 for rows of training,
+        # and 12 log(0.05 + x) of its estimates has slopes up to 240.
+        tolerance = 2e-2 if skip in ("kernel", "auto") else 1e-3 if skip == "linear" else 1e-5
         np.testing.assert_allclose(found, model.predict(X[rows]), rtol=tolerance, atol=tolerance)
 
 

@@ -101,11 +101,11 @@ class ExtremeClassifier(NeuralEstimator):
             propensities of Jain et al. (2016), and the log propensity is added to the scores in training. 0 learns
             scores for the labels as observed. Values in between interpolate.
         skip: a path from the features to all labels, alongside the networks, fitted in closed form and added to their
-            mean score: "linear", ridge regression (`plackett.neural.ridge_paths`), weighed by the shape of the data; a
-            number, the same with that weight; "kernel", kernel ridge regression (`plackett.neural.ridge_paths`), up to
-            16,384 rows, which keeps the training rows in the model; None, no path. "auto": for the objectives partition
-            and lower_bound, up to 10,000 features, rows scaled to one norm, labels without grades and a hidden layer,
-            "kernel" where a linear function is too simple, otherwise "linear".
+            mean score (`plackett.neural.ridge_paths`): "linear", ridge regression, weighted by the shape of the data; a
+            number, the same with that weight; "kernel", kernel ridge regression, which keeps the training rows in the
+            model; None, no path. "auto": for the objectives partition and lower_bound, scaled features, labels without
+            grades and a hidden layer, "kernel" for data of moderate size, otherwise "linear", up to 10,000 features
+            (docs/extreme.md has the limits).
         regularizer: "glas" pulls the inner products of labels' weights towards their co-occurrence; "smoothing" softens
             the bottom tier; "mixup" trains on mixtures of rows; "tail" ranks the rare labels of a row above its others;
             None, no regularizer. `plackett.neural.regularizers` states their forms.
@@ -571,7 +571,8 @@ class ExtremeClassifier(NeuralEstimator):
         if not self._is_sharded:
             return {}
         held = ("output.weight", "output.bias")
-        is_held = {name: name.partition(".")[2] in held or name in ("path.weight", "path.bias") for name in names}
+        of_path = ("path.weight", "path.bias", "path.shift")
+        is_held = {name: name.partition(".")[2] in held or name in of_path for name in names}
         return {name: self._shard() for name, holds in is_held.items() if holds}
 
     @classmethod
@@ -622,18 +623,19 @@ class ExtremeClassifier(NeuralEstimator):
         from plackett.neural.ridge_paths import KernelPath, LinearPath
 
         path: LinearPath | KernelPath | None = None
+        weights = strip_prefix("path", tensors)
+        form = self._shard().width, "shift" in weights  # older models have none
         with torch.device("meta"):
             scaling: Any = make_scaling(about["scaling"], about["features"], self.input_scale)
             if "points" in about:
-                path = KernelPath(about["features"], check_positive("points", about["points"]), self._shard().width)
+                path = KernelPath(about["features"], check_positive("points", about["points"]), *form)
             elif about.get("path"):
-                path = LinearPath(about["features"], self._shard().width)
+                path = LinearPath(about["features"], *form)
         self.scaling_ = scaling.restore(strip_prefix("scaling", tensors))
         if len(getattr(scaling, "indicated", ())):
             raise ValueError("scaling must add no columns for missing values, which this model does not take")
         self.path_ = path
         if path is not None:
-            weights = strip_prefix("path", tensors)
             set_weights(path, {**weights, "weight": weights["weight"].T.contiguous()})
             check_weights(path)
             self.path_ = path.to(self._device())

@@ -47,22 +47,23 @@ _ROWS = 20_000  # beyond which there are fewer epochs
 
 @dataclass(frozen=True)
 class _Effort:
-    units: int
-    epochs: int
-    ensemble: int
+    networks: Mapping[str | None, tuple[int, int, int]]
+    """Hidden units, epochs and number of networks, by the kind of path alongside them."""
     rows_at_once: int
     """See `plackett.neural.ridge_paths.fit_kernel_path`."""
 
 
 EFFORTS = {
-    "fast": _Effort(512, 6, 1, 8_192),
-    "default": _Effort(1024, 20, 2, 16_384),
-    "best": _Effort(1024, 20, 5, 16_384),
+    "fast": _Effort(dict.fromkeys((None, "linear", "kernel"), (512, 6, 1)), 8_192),
+    "default": _Effort({None: (1024, 20, 2), "linear": (1024, 10, 1), "kernel": (1024, 10, 1)}, 16_384),
+    "best": _Effort(dict.fromkeys((None, "linear", "kernel"), (1024, 20, 5)), 16_384),
 }
 
 
-def make_recipe(effort: Any, rows: int, features: int, labels: int) -> dict[str, Any]:
+def make_recipe(effort: Any, rows: int, features: int, labels: int, path: str | None = None) -> dict[str, Any]:
     """hidden_sizes, epochs and ensemble.
+
+    With a path alongside the networks, larger networks and more of them gain little, and the default effort saves them.
 
     Weights and optimiser state take 12 bytes x units x (features + labels): units are halved until there are at most
     200,000 x 1,024 weights, but not below 128. Beyond 20,000 rows, epochs fall with the square root of the rows, to a
@@ -70,16 +71,17 @@ def make_recipe(effort: Any, rows: int, features: int, labels: int) -> dict[str,
 
     >>> make_recipe("default", 15_000, 5_000, 4_000)
     {'hidden_sizes': [1024], 'epochs': 20, 'ensemble': 2}
+    >>> make_recipe("default", 15_000, 5_000, 4_000, path="linear")
+    {'hidden_sizes': [1024], 'epochs': 10, 'ensemble': 1}
     >>> make_recipe("default", 200_000, 800_000, 200_000)
     {'hidden_sizes': [128], 'epochs': 6, 'ensemble': 2}
     """
     check_choice("effort", effort, tuple(EFFORTS))
-    chosen = EFFORTS[effort]
-    units = chosen.units
+    units, epochs, ensemble = EFFORTS[effort].networks[path]
     while units > 128 and units * (features + labels) > _WIDE * 1024:
         units //= 2
     share = max(0.25, min(1.0, (_ROWS / max(1, rows)) ** 0.5))
-    return {"hidden_sizes": [units], "epochs": max(1, round(chosen.epochs * share)), "ensemble": chosen.ensemble}
+    return {"hidden_sizes": [units], "epochs": max(1, round(epochs * share)), "ensemble": ensemble}
 
 
 def fastest_precision(device: torch.device, weights: int) -> str:
@@ -460,31 +462,35 @@ def _make_regularizer(settings: ExtremeSettings, labels: csr_array) -> Regulariz
     return made
 
 
-def _has_path(settings: ExtremeSettings, X: Any, labels: csr_array) -> bool:
-    """Whether a path alongside the networks is wanted, and possible."""
+def _choose_path(settings: ExtremeSettings, X: Any, labels: csr_array) -> str | None:
+    """The kind of path alongside the networks, "linear" or "kernel"; None: no path."""
     skip = settings.skip
     is_number = isinstance(skip, int | float) and not isinstance(skip, bool)
     if not (skip is None or skip in _PATHS or (is_number and np.isfinite(skip) and skip > 0)):
         raise ValueError(f"skip must be 'auto', 'linear', 'kernel', a number above 0, or None, got {skip!r}")
     if skip is None:
-        return False
+        return None
+    rows, features = X.shape
+    count = labels.shape[1]
+    fits = {
+        "kernel": ridge_paths.kernel_path_fits(rows, features, count),
+        "linear": ridge_paths.linear_path_fits(features, count),
+    }
+    kind = "linear" if is_number else skip
+    if skip == "auto":
+        kind = "kernel" if fits["kernel"] else "linear"
     obstacles = {
-        "scaling='norm', 'sqrt' or 'tfidf'": choose_scaling(settings.scaling, X) in ("standard", "none"),
-        "at least 3 rows": X.shape[0] < 3,
+        "features that are scaled, got scaling='none'": choose_scaling(settings.scaling, X) == "none",
+        "at least 3 rows": rows < 3,
         "labels without grades": has_grades(labels),
         "a hidden layer, got hidden_sizes=()": settings.is_linear,
+        f"{ridge_paths.LIMITS[kind]}, got {rows:,} rows, {features:,} features and {count:,} labels": not fits[kind],
     }
-    weights = f"{ridge_paths.LARGEST_SIZE:,} weights"
-    if skip == "kernel":
-        size = f"at most {ridge_paths.LARGEST_COUNT:,} rows and {weights}, rows x (features + labels)"
-        obstacles[size] = not ridge_paths.kernel_path_fits(X.shape[0], X.shape[1], labels.shape[1])
-    else:
-        size = f"at most {ridge_paths.LARGEST_WIDTH:,} features and {weights}, features x labels"
-        obstacles[size] = not ridge_paths.linear_path_fits(X.shape[1], labels.shape[1])
     found = [text for text, holds in obstacles.items() if holds]
     if found and skip != "auto":
         raise ValueError(f"skip={skip!r} requires {found[0]}; set skip=None")
-    return not found and (skip != "auto" or settings.objective.name in ("partition", "lower_bound"))
+    is_wanted = skip != "auto" or settings.objective.name in ("partition", "lower_bound")
+    return kind if is_wanted and not found else None
 
 
 def _log_propensities(
@@ -523,12 +529,12 @@ def prepare_fit(
         evaluation: rows and labels of the validation sets, by name.
         shard: the labels that this process holds.
     """
-    recipe = make_recipe(settings.effort, X.shape[0], X.shape[1], labels.shape[1])
-    has_path = _has_path(settings, X, labels)
+    kind = _choose_path(settings, X, labels)
+    recipe = make_recipe(settings.effort, X.shape[0], X.shape[1], labels.shape[1], kind)
     regularizer = _make_regularizer(settings, labels)
     scaling = _fit_scaling(settings, X)
     needs_propensity = (
-        has_path or settings.propensity != 0 or any(name.startswith("ps") for name in settings.eval_metric)
+        kind is not None or settings.propensity != 0 or any(name.startswith("ps") for name in settings.eval_metric)
     )
     inverse = inverse_propensity(without_grades(labels)) if needs_propensity else None
     loss = ExtremeLoss(
@@ -541,11 +547,15 @@ def prepare_fit(
     )
     train = LabelledRows(scaled_rows(scaling, X), labels, weights, device)
     path = None
-    if has_path and inverse is not None:
-        rows_at_once = EFFORTS[settings.effort].rows_at_once
-        propensity = float(settings.propensity)
+    if kind is not None and inverse is not None:
         path = ridge_paths.fit_path(
-            train.X, labels, weights, inverse, propensity, settings.skip, shard, rows_at_once
+            train.X,
+            ridge_paths.PathLabels(labels, inverse, float(settings.propensity)),
+            weights,
+            kind,
+            weight=None if isinstance(settings.skip, str) else float(settings.skip),
+            shard=shard,
+            rows_at_once=EFFORTS[settings.effort].rows_at_once,
         ).to(device)
     validation = {
         name: LabelledRows(scaled_rows(scaling, x), y, np.ones(y.shape[0]), device)
