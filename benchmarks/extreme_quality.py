@@ -3,8 +3,8 @@
     python benchmarks/extreme_quality.py [fast] [default] [best] [peers] [times] [ablation] [definitions] [--seeds 5]
                                           [--only eurlex-4k]
 
-fast, default, best   ExtremeClassifier(effort=...) with random_state 0, E, 2 E, ... for ensembles of E networks: member m
-              of a model with random_state s is the network of seed s + m, so no two models share a network. From the
+fast, default, best   ExtremeClassifier(effort=...) with random_state 0, E, 2 E, ... for ensembles of E networks: member
+              m of a model with random_state s is the network of seed s + m, so no two models share a network. From the
               same networks also: without the path beside them, and one with it
 peers         napkinXC's binary relevance and label tree
 ablation      on rows held out of training: parts of the recipe added alone to a plain network, and taken away alone
