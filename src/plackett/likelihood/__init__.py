@@ -5,7 +5,7 @@ torch is imported only by torch_op, vectorised and partial_orders.torch_value. S
 `integral`.
 
 border       partition (NumPy, dispatch to torch); torch_op (autograd: lists, and few positives among many columns)
-core         make_tiers: labels -> tiers; evaluate: value and derivatives of tiers
+core         make_tiers: labels -> tiers; evaluate_tiers: value and derivatives of tiers
 one tier     integral: node placement, closed forms, derivatives; cutoff: a tier that straddles the cut-off
 lists        list_kernels, hessian (along directions), leaves (along leaves of trees), vectorised (torch operations)
 shared       kernel_parts, constants, elementary (exponentials that vectorise), sparse_kernels

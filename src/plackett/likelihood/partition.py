@@ -21,7 +21,7 @@ from plackett.arguments import (
     check_top,
     is_torch,
 )
-from plackett.likelihood.core import evaluate, make_tiers
+from plackett.likelihood.core import evaluate_tiers, make_tiers
 from plackett.likelihood.midpoint import midpoint_log_likelihood
 from plackett.lists import flat_lists, takes_mask
 
@@ -90,7 +90,9 @@ def partition_log_likelihood(
         check_finite("scores", lists.scores)
         value = midpoint_log_likelihood(lists.scores, tiers, intervals=intervals, shift=shift)
     else:
-        value, _, _ = evaluate(lists.scores, tiers, top=cutoff, tol=check_tol(tol, lists.dtype), derivatives=False)
+        value, _, _ = evaluate_tiers(
+            lists.scores, tiers, top=cutoff, tol=check_tol(tol, lists.dtype), derivatives=False
+        )
     return value.astype(lists.dtype, copy=False)
 
 
@@ -122,7 +124,7 @@ def partition_derivatives(
     lists = flat_lists(scores, labels, offsets=offsets, where=where)
     tiers = make_tiers(lists.labels, lists.offsets)
     lists = replace(lists, labels=None)  # frees the memory for the results
-    value, gradient, curvature = evaluate(
+    value, gradient, curvature = evaluate_tiers(
         lists.scores,
         tiers,
         top=check_top(top),

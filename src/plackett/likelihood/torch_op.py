@@ -38,7 +38,7 @@ from plackett.arguments import (
 )
 from plackett.likelihood import vectorised
 from plackett.likelihood.constants import LARGEST_SCORE
-from plackett.likelihood.core import Tiers, TierWeighting, evaluate, make_tiers
+from plackett.likelihood.core import Tiers, TierWeighting, evaluate_tiers, make_tiers
 from plackett.likelihood.sparse_kernels import gradient_of_others, log_sum_of_others
 from plackett.likelihood.vectorised import work_type
 from plackett.lists import IntArray, check_offsets, flat_lists, offsets_from_sizes
@@ -206,7 +206,7 @@ class _Partition(OnceDifferentiable):
             flat_labels = numpy_labels(labels)
             tiers = make_tiers(flat_labels, offsets)
             weights = None if weighting is None else tiers.weights(weighting, numpy_of(labels, np.float64))
-            value, gradient, _ = evaluate(
+            value, gradient, _ = evaluate_tiers(
                 numpy_of(scores, np.float64), tiers, top=top, tol=tol, derivatives=True, tier_weights=weights
             )
         return torch.from_numpy(value).to(scores.dtype), torch.from_numpy(gradient).to(scores.dtype)
@@ -448,7 +448,7 @@ class ExactShortLists:
     tol: float
 
     def compiled(self, scores: npt.NDArray[np.float64], tiers: Tiers) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        value, gradient, _ = evaluate(scores, tiers, top=self.top, tol=self.tol, derivatives=True)
+        value, gradient, _ = evaluate_tiers(scores, tiers, top=self.top, tol=self.tol, derivatives=True)
         return value, gradient
 
     def in_torch(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
