@@ -1,8 +1,8 @@
 """The exact likelihood of tiered rankings under Plackett-Luce.
 
-May import the foundation (arguments, lists, threads, compilation, graphs, errors) and nothing else of the package.
-torch is imported only by torch_op, vectorised and partial_orders.torch_value. Start reading in `partition`, then
-`integral`.
+May import the foundation (arguments, lists, threads, compilation, graphs, objective, errors) and nothing else of
+Plackett. torch is imported only by torch_op, vectorised and partial_orders.torch_value. Start reading in `partition`,
+then `integral`.
 
 border       partition (NumPy, dispatch to torch); torch_op (autograd: lists, and few positives among many columns)
 core         make_tiers: labels -> tiers; evaluate_tiers: value and derivatives of tiers
