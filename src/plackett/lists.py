@@ -59,13 +59,13 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def takes_mask(function: _Function) -> _Function:
-    """Decorator: `mask` is another name of `where`."""
+    """Decorator: `mask` is another name for `where`."""
 
     @functools.wraps(function)
     def wrapped(*arguments: Any, mask: Any = None, **options: Any) -> Any:
         if mask is not None:
             if options.get("where") is not None:
-                raise ValueError("mask is another name of where: at most one of them may be given, got both")
+                raise ValueError("mask is another name for where: at most one of them may be given, got both")
             options["where"] = mask
         return function(*arguments, **options)
 

@@ -121,10 +121,10 @@ class Agreement(NamedTuple):
 
 
 def agreements(data: Comparisons | Any, *, cluster: Any = None, least: int = 1) -> list[Agreement]:
-    """Every two voters who compared at least `least` of the same pairs of items.
+    """Each pair of voters who compared at least `least` of the same pairs of items.
 
     Args:
-        data: `Comparisons`, or rankings in any form that `RankAggregator.fit` takes, each of which compares every two
+        data: `Comparisons`, or rankings in any form that `RankAggregator.fit` takes, each of which compares each pair
             of its items.
         cluster: the voter of each row; comparisons may hold theirs. Rankings without it have one voter each, numbered.
         least: the smallest number of shared pairs.

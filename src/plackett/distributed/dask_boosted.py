@@ -268,5 +268,5 @@ _links = _Links()
 
 
 def cut_links() -> None:
-    """End all trainings of this process that wait for others."""
+    """End all training runs of this process that wait for others."""
     _links.cut()

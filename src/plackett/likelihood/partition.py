@@ -56,7 +56,7 @@ def partition_log_likelihood(
         scores: log-worths w; 1-D (lists one after the other) or 2-D (one list per row); NumPy or torch.
         labels: any real numbers, in the shape of scores.
         offsets: where lists begin in 1-D scores, CSR style (length lists + 1). None: one list.
-        where: boolean mask in the shape of scores; unmarked entries are padding. `mask` is another name of it.
+        where: boolean mask in the shape of scores; unmarked entries are padding. `mask` is another name for it.
         top: count only the first `top` places of each list. A tier that straddles the cut-off contributes the
             probability that the places left are all taken by its items.
         quadrature: "adaptive", or "midpoint" for the fixed rule of Ma et al. (2021), kept as a reference.

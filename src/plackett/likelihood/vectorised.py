@@ -27,7 +27,7 @@ def work_type(device: torch.device) -> torch.dtype:
 
 @dataclass(frozen=True)
 class SortedTiers:
-    """Items sorted by list and descending label; tiers numbered through all lists."""
+    """Items sorted by list and descending label; tiers are numbered consecutively over all lists."""
 
     order: Tensor  # (items,) position of each sorted item in the input
     tier: Tensor  # (items,) tier of each sorted item

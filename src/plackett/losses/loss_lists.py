@@ -82,7 +82,7 @@ class LossLists:
 def takes_lists(function: _Function) -> _Function:
     """Decorator of losses: half precision becomes single, and lists may be given by `mask`, `qid` or `group` as well.
 
-    mask    another name of `where`
+    mask    another name for `where`
     qid     the list of each item of 1-D scores, in any order; lists are numbered by first appearance
     group   the sizes of consecutive lists
     """

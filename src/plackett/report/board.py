@@ -43,7 +43,7 @@ def board_page(
         scale: the scale of the ratings.
         seed: random seed for simulated ranks, as `random_state` of `RankAggregator.summary`.
         data: the comparisons it was fitted to.
-        files: the files of that data, by any name.
+        files: the files of that data, under names of your choice.
         command: the command that fitted it.
     """
     scale = scale or Scale()

@@ -1,4 +1,4 @@
-"""Report pages of a training, an aggregation, or a reproduction of published numbers.
+"""Report pages of a training run, an aggregation, or a reproduction of published numbers.
 
 Each page ends with everything needed to repeat the run: configuration, data with hashes, versions and the command.
 """
@@ -101,7 +101,7 @@ def evaluation_page(
         data: the labels.
         results, comparisons: those of `plackett.evaluation.evaluate` and `compare_systems`.
         confidence: confidence level of the intervals.
-        files: the files of the labels and scores, by any name.
+        files: the files of the labels and scores, under names of your choice.
         command: the command that evaluated them.
 
     >>> from plackett.data import make_tiered_lists
@@ -160,7 +160,7 @@ def aggregation_page(
     Args:
         summary: `aggregator.summary()`, or one with other options.
         data: the data it was fitted to.
-        files: the files of that data, by any name.
+        files: the files of that data, under names of your choice.
         command: the command that fitted it.
     """
     summary = aggregator.summary() if summary is None else summary
