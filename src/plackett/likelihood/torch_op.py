@@ -580,33 +580,6 @@ def _backward_vectorised(
     return gradient.index_put_((row, column), own.to(scores.dtype))
 
 
-@outside_graphs
-@in_single_precision
-def sparse_partition_log_likelihood(
-    scores: Tensor,
-    indices: Any,
-    offsets: Any,
-    *,
-    labels: Any = None,
-    top: int | None = None,
-    tol: float | None = None,
-) -> Tensor:
-    """The exact log-likelihood of rows whose positives are listed and whose other columns are the bottom tier.
-
-    Args:
-        scores: (rows, columns) torch tensor. A column of -inf is ignored, unless it is a positive.
-        indices: the positive columns of all rows, row after row.
-        offsets: where each row's positives begin, CSR style (length rows + 1).
-        labels: grades of the positives, one per index; None: all equal. Columns not listed are below all of them.
-        top, tol: as in `plackett.partition_log_likelihood`.
-
-    Returns:
-        One value per row, differentiable once; 0 for a row without positives.
-    """
-    positives = positives_of(scores, indices, offsets, labels)
-    return sparse_likelihood(scores, positives, ExactShortLists(check_top(top), tol_for(scores, tol)))
-
-
 def positives_of(scores: Tensor, indices: Any, offsets: Any, labels: Any) -> Positives:
     """The positives of 2-D scores, checked."""
     check_float_tensor("scores", scores)
