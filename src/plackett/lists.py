@@ -255,8 +255,10 @@ def flat_lists(scores: Any, labels: Any, *, offsets: Any = None, where: Any = No
 
 
 def _holds_padding(labels: Any) -> bool:
-    """Usually the smallest label tells, in a quarter of the time."""
-    return 0 not in labels.shape and not labels.min() > _PADDING and bool((labels == _PADDING).any())
+    """Usually the smallest label tells, in a quarter of the time. torch has no minimum of some unsigned integers."""
+    if 0 in labels.shape or not getattr(labels.dtype, "is_signed", True):
+        return False
+    return not labels.min().item() > _PADDING and bool((labels == _PADDING).any())
 
 
 def _float_labels(labels: Any) -> npt.NDArray[Any]:

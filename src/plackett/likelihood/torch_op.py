@@ -47,6 +47,7 @@ from plackett.threads import at_most, run_over_ranges
 # Tensors: types, labels, precision, autograd functions with first derivatives only
 
 _HALF = (torch.float16, torch.bfloat16)
+_NOT_REDUCED = (torch.uint16, torch.uint32, torch.uint64)  # torch has no minimum and maximum of these
 _TWICE = (
     "the Plackett-Luce likelihood cannot be differentiated twice by autograd: call it without create_graph=True, or "
     "take the diagonal of its Hessian from plackett.partition_derivatives"
@@ -84,9 +85,10 @@ def exact_labels(labels: Tensor) -> Tensor:
     """Labels in the most precise type of their device, for losses that compute with them; never rounded."""
     dtype = work_type(labels.device)
     if _are_rounded(labels, dtype):
+        least, greatest = _range_of(labels)
         raise ValueError(
             f"labels must be at most {_largest_exact(dtype):,} in size for a loss that computes with them, got "
-            f"{int(labels.min())} to {int(labels.max())}: pass their ranks"
+            f"{least} to {greatest}: pass their ranks"
         )
     return labels.to(dtype)
 
@@ -98,7 +100,16 @@ def _largest_exact(dtype: torch.dtype) -> int:
 def _are_rounded(labels: Tensor, dtype: torch.dtype) -> bool:
     if labels.is_floating_point() or labels.dtype == torch.bool or labels.numel() == 0:
         return False
-    return int(labels.max()) > _largest_exact(dtype) or int(labels.min()) < -_largest_exact(dtype)
+    least, greatest = _range_of(labels)
+    return greatest > _largest_exact(dtype) or least < -_largest_exact(dtype)
+
+
+def _range_of(labels: Tensor) -> tuple[int, int]:
+    if labels.dtype in _NOT_REDUCED:
+        values = labels.detach().cpu().numpy()
+        return int(values.min()), int(values.max())
+    least, greatest = torch.aminmax(labels)
+    return int(least), int(greatest)
 
 
 def at_least_single(scores: Tensor) -> Tensor:

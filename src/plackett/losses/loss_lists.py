@@ -59,7 +59,7 @@ class LossLists:
 
     @cached_property
     def have_one_length(self) -> bool:
-        sizes = np.diff(self.offsets)
+        sizes = self.offsets[1:] - self.offsets[:-1]
         return len(sizes) > 0 and bool((sizes == sizes[0]).all()) and sizes[0] > 0
 
     def padded(self, values: Tensor, fill: float) -> Tensor:
