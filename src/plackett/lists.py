@@ -258,6 +258,8 @@ def _holds_padding(labels: Any) -> bool:
     """Usually the smallest label tells, in a quarter of the time. torch has no minimum of some unsigned integers."""
     if 0 in labels.shape or not getattr(labels.dtype, "is_signed", True):
         return False
+    if is_torch(labels) and labels.device.type == "cpu" and not labels.is_floating_point():
+        labels = labels.numpy()  # again half the time
     return not labels.min().item() > _PADDING and bool((labels == _PADDING).any())
 
 

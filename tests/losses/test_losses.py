@@ -353,6 +353,15 @@ def test_labels_of_every_type_give_the_same_loss(name, dtype, rng):
     assert call(name, scores, labels.to(dtype)).item() == call(name, scores, labels).item()
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("argument", ["scores", "labels"])
+def test_numbers_that_are_not_finite_are_refused(name, argument, bad):
+    given = {"scores": torch.tensor([0.0, 1.0, 2.0]), "labels": torch.tensor([2.0, 0.0, 1.0])}
+    given[argument][1] = bad
+    with pytest.raises(ValueError, match=rf"{argument} must be finite"):
+        call(name, given["scores"], given["labels"])
+
+
 @pytest.mark.parametrize("name", ["partition", "topk", "lower_bound", "listmle", "ranknet", "ranksvm"])
 def test_labels_beyond_float64_stay_distinct(name):
     scores = torch.tensor([0.3, -1.0, 0.5], dtype=torch.float64)
