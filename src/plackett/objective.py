@@ -88,6 +88,8 @@ class ListObjective(Objective):
     """
 
     options: ClassVar[tuple[str, ...]] = ()
+    compares_items: ClassVar[bool] = True
+    """Whether a list of one item has no loss. Regression on the labels has one."""
 
     def __init__(self, labels: Floats, offsets: IntArray, weights: Floats) -> None:
         self.labels, self.offsets, self.weights = labels, offsets, weights
