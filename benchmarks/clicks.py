@@ -9,7 +9,7 @@ clicks, and are compared by NDCG@10 on other lists against true grades, paired b
 same size.
 
 The second part has simulations in which the correction is not needed, and in which it fails. The third compares
-training with and without positions in time, the last one estimators of the gradient of a policy.
+the training time with and without positions, the last one estimators of a policy gradient.
 
 Prints tables, writes results/clicks.json and the figures of docs/clicks.md. Finished fits are kept in
 results/clicks.partial.json, so an interrupted run continues from there.

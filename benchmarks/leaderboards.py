@@ -4,8 +4,8 @@
 
 Prints tables and writes results/leaderboards.json. Every side starts from the same Python lists of names and outcomes
 and ends with scores; evalica's and ours must agree. arena-rank pins versions that this project does not have: install
-it in an environment of its own, whose Python is given by --arena. Both sides then start from a pandas table in memory
-and end with ratings and sandwich intervals.
+it in a separate environment and pass the Python of that environment as --arena. Both sides then start from a pandas
+table in memory and end with ratings and sandwich intervals.
 """
 
 import argparse

@@ -17,7 +17,7 @@ from rich.console import Console
 
 import plackett
 from plackett.experiments.timing import PeakMemory, interleaved
-from plackett.likelihood.torch_op import sparse_partition_log_likelihood
+from plackett.losses import sparse_partition_loss
 
 console = Console()
 
@@ -104,7 +104,7 @@ def sparse_positives(rows: int, columns: int, positives: int) -> dict[str, Any]:
 
     def partition() -> None:
         scores.grad = None
-        (-sparse_partition_log_likelihood(scores, indices, offsets).mean()).backward()
+        sparse_partition_loss(scores, indices, offsets).backward()
 
     def log_softmax() -> None:
         scores.grad = None

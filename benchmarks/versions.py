@@ -1,10 +1,10 @@
-"""What has become slower: this version of the package against another one, in turns.
+"""Compare the speed of this version of the package with that of another one.
 
     python benchmarks/versions.py likelihood losses boosted aggregation extreme reading --before FOLDER
 
-FOLDER is a checkout of the version to compare with. Each task runs on one thread, in processes of its own in which the
-versions take turns, and the best time of each version counts. Freed memory stays with the process: returning it to the
-system and taking it again costs up to a fifth of a short task, more or less by accident. Prints a table per part and
+FOLDER is a checkout of the version to compare with. Each task runs on one thread, in separate processes that alternate
+between the versions, and the best time of each version counts. Freed memory stays with the process: returning it to the
+system and taking it again costs up to a fifth of a short task, depending on chance. Prints a table per part and
 replaces these parts in results/versions.json.
 """
 

@@ -104,6 +104,28 @@ def test_every_package_says_where_to_start_and_what_it_may_import(folder):
     assert re.search(r"\b[Mm]ay\s+(only\s+)?import\b|\bimports nothing else\b", text)
 
 
+_PACKAGES = sorted(path.parent for path in (ROOT / "src" / "plackett").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("package", _PACKAGES, ids=lambda package: package.name)
+def test_docstrings_of_packages_name_their_modules_and_what_they_import(package):
+    """Kernels belong to the module that calls them, and the foundation need not be named."""
+    text = (package / "__init__.py").read_text().split('"""')[1]
+    inside = {path.stem for path in package.glob("*.py")} | {path.parent.name for path in package.glob("*/__init__.py")}
+    modules = {name for name in inside if not name.startswith("__") and not name.endswith("_kernels")}
+    assert {name for name in modules if not re.search(rf"\b{name}\b", text)} == set()
+    if re.search(r"everything below|anything in Plackett|every other package", re.sub(r"\s+", " ", text)):
+        return
+    packages = {path.name for path in _PACKAGES} - {package.name}
+    imported = {
+        name
+        for path in package.rglob("*.py")
+        for name in re.findall(r"^ *from plackett\.(\w+)[\w.]* import", path.read_text(), re.MULTILINE)
+    }
+    allowed = text[re.search(r"\b[Mm]ay\s+import\b", text).start() :].split(".")[0]
+    assert {name for name in imported & packages if name not in allowed} == set()
+
+
 def test_lowest_versions_are_the_floors():
     """`make test-lowest` installs the lowest versions that pyproject.toml allows, except for torch."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -111,3 +111,19 @@ def test_examples_use_public_names_only(where, code):
                 break  # an attribute of a public class
             assert part in owner.__all__, f"{where} uses {module}.{name}, and {part} is private"
             owner = getattr(owner, part)
+
+
+PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+
+
+@NEEDS_TORCH
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_name_public_names_only(page):
+    """Private modules are named by their files."""
+    for name in re.findall(r"`plackett\.([a-z]\w*(?:\.\w+)*)\b", (ROOT / page).read_text()):
+        first, *rest = name.split(".")
+        if name in {"json", "losses.name_loss"}:  # a file of saved models, and a placeholder
+            continue
+        assert first in plackett.__all__, f"plackett.{name} is private"
+        if rest and first in PACKAGES:
+            assert rest[0] in PACKAGES[first].__all__, f"plackett.{name} is private"

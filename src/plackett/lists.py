@@ -59,13 +59,13 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def takes_mask(function: _Function) -> _Function:
-    """Decorator: `mask` is another name of `where`."""
+    """Decorator: `mask` is another name for `where`."""
 
     @functools.wraps(function)
     def wrapped(*arguments: Any, mask: Any = None, **options: Any) -> Any:
         if mask is not None:
             if options.get("where") is not None:
-                raise ValueError("mask is another name of where: at most one of them may be given, got both")
+                raise ValueError("mask is another name for where: at most one of them may be given, got both")
             options["where"] = mask
         return function(*arguments, **options)
 
@@ -255,8 +255,12 @@ def flat_lists(scores: Any, labels: Any, *, offsets: Any = None, where: Any = No
 
 
 def _holds_padding(labels: Any) -> bool:
-    """Usually the smallest label tells, in a quarter of the time."""
-    return 0 not in labels.shape and not labels.min() > _PADDING and bool((labels == _PADDING).any())
+    """Usually the smallest label tells, in a quarter of the time. torch has no minimum of some unsigned integers."""
+    if 0 in labels.shape or not getattr(labels.dtype, "is_signed", True):
+        return False
+    if is_torch(labels) and labels.device.type == "cpu" and not labels.is_floating_point():
+        labels = labels.numpy()  # again half the time
+    return not labels.min().item() > _PADDING and bool((labels == _PADDING).any())
 
 
 def _float_labels(labels: Any) -> npt.NDArray[Any]:

@@ -34,8 +34,7 @@ class Objective(ABC):
 
         leaf_derivatives(...)        first and second derivative when all scores of a tree's leaf move together; such a
                                      class sets `has_newton_leaves`
-        hessian_products(...)        exact products of the Hessian with directions; such a class sets
-                                     `has_hessian_products`
+        hessian_products(...)        exact products of the Hessian with directions
 
     Scores are float64, one after the other, those of a list next to each other. No method changes its arguments, and
     labels were checked before the objective was made.
@@ -43,8 +42,6 @@ class Objective(ABC):
 
     has_newton_leaves: ClassVar[bool] = False
     """Whether `leaf_derivatives` is implemented."""
-    has_hessian_products: ClassVar[bool] = False
-    """Whether `hessian_products` is implemented."""
     is_convex: bool = False
     """Whether every minimum is global, so that Newton steps need no check against the loss."""
 
@@ -91,6 +88,8 @@ class ListObjective(Objective):
     """
 
     options: ClassVar[tuple[str, ...]] = ()
+    compares_items: ClassVar[bool] = True
+    """Whether a list of one item has no loss. Regression on the labels has one."""
 
     def __init__(self, labels: Floats, offsets: IntArray, weights: Floats) -> None:
         self.labels, self.offsets, self.weights = labels, offsets, weights

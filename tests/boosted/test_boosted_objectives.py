@@ -442,9 +442,9 @@ def test_derivatives_are_finite_and_curvature_is_nonnegative(name: str, lists: A
         leaf = np.arange(len(scores), dtype=np.int32) % 3
         slope, curvature = objective.leaf_derivatives(scores, leaf, 3)
         assert slope.dtype == curvature.dtype == np.float64
-        np.testing.assert_allclose(
-            slope, np.bincount(leaf, gradient, 3), rtol=1e-11, atol=1e-11 * np.abs(gradient).sum()
-        )
+        # Slopes of leaves round as numbers of size 1 do, also where a tier far above the rest has a tiny gradient.
+        rounding = 1e-11 * np.abs(gradient).sum() + 1e-15 * len(scores)
+        np.testing.assert_allclose(slope, np.bincount(leaf, gradient, 3), rtol=1e-11, atol=rounding)
         assert (curvature >= -1e-14 * (1 + len(scores))).all()  # rounding; the trainer does not move such leaves
 
 
@@ -497,7 +497,7 @@ def test_lists_with_nothing_to_rank_have_no_loss(name: str, sizes: list[int], rn
     objective = EVERY[name](labels, offsets, weights)
     gradient, hessian = objective.derivatives(scores)
     assert gradient.shape == hessian.shape == scores.shape
-    if name not in ("mart", "mart-gain", "c-mart"):  # these do not compare documents
+    if objective.compares_items:
         assert objective.value(np.abs(scores)) == pytest.approx(0.0, abs=1e-15)
         np.testing.assert_allclose(objective.derivatives(np.abs(scores))[0], 0.0, atol=1e-15)
     if objective.has_newton_leaves:

@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, ShuffleSplit
 from plackett.data import MultilabelData, make_multilabel
 from plackett.experiments import DataFolder, run_experiment
 from plackett.experiments.baselines import LEML, SLEEC, base, leml, sleec
-from plackett.experiments.multilabel_data import judge, load
+from plackett.experiments.multilabel_data import load, measure_top_labels
 from plackett.experiments.pl_partition import embeddings
 from plackett.metrics import multilabel_ndcg, multilabel_precision
 
@@ -444,7 +444,7 @@ def test_experiment_chooses_once_and_fits_to_all_rows(tmp_path: Path) -> None:
         parameters = small_configuration()["data"][SMALL][method]["parameters"]
         for seed, result in enumerate(own):
             model: Any = kind(random_state=seed, progress=False, **parameters, **own[0]["chosen"])
-            expected = judge(model.fit(train).predict_top(test.X, 10)[0], train, test)
+            expected = measure_top_labels(model.fit(train).predict_top(test.X, 10)[0], train, test)
             assert {measure: result[measure] for measure in expected} == expected
     findings = embeddings.find({}, results)
     assert len(findings.rows) == 3 * 6

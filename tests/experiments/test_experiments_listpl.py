@@ -98,8 +98,8 @@ def test_mslr_sample() -> None:
 
 
 def test_curves_are_thinned_to_means_of_stretches() -> None:
-    assert curves._thinned([0.25] * 30) == [0.25] * 30
-    thinned = curves._thinned(np.arange(1000.0).tolist())
+    assert curves._mean_by_range([0.25] * 30) == [0.25] * 30
+    thinned = curves._mean_by_range(np.arange(1000.0).tolist())
     assert len(thinned) == 50
     assert thinned[:2] == [9.5, 29.5]
 

@@ -13,7 +13,15 @@ from data_folder import real_data
 
 from plackett.data import MultilabelData, dump_xmc, make_multilabel
 from plackett.experiments import DataFolder, Experiment, Findings, run_experiment, write_results
-from plackett.experiments.multilabel_data import LABEL_NDCG, MEASURES, PLACES, judge, load, short_name, used
+from plackett.experiments.multilabel_data import (
+    LABEL_NDCG,
+    MEASURES,
+    PLACES,
+    load,
+    measure_top_labels,
+    short_name,
+    usable_data,
+)
 from plackett.experiments.pl_partition import costs, midpoint_errors, multilabel_table, statistics
 
 STAND_IN = "wiki10-31k stand-in 1/100"
@@ -73,11 +81,11 @@ def test_load_reads_real_data_and_generates_stand_ins(
 
 def test_real_data_replace_their_stand_in(folder: DataFolder, tmp_path: Path) -> None:
     names = ["delicious-1k", "wiki10-31k", STAND_IN]
-    assert used(names, folder) == ["delicious-1k", STAND_IN]
+    assert usable_data(names, folder) == ["delicious-1k", STAND_IN]
     (tmp_path / "wiki10-31k").mkdir()
     other = DataFolder(tmp_path)
-    assert used(names, other) == ["wiki10-31k"]
-    assert used([STAND_IN], other) == [STAND_IN]  # an experiment that does not use the data set itself
+    assert usable_data(names, other) == ["wiki10-31k"]
+    assert usable_data([STAND_IN], other) == [STAND_IN]  # an experiment that does not use the data set itself
 
 
 def test_judge_longhand(small: tuple[MultilabelData, MultilabelData]) -> None:
@@ -85,7 +93,7 @@ def test_judge_longhand(small: tuple[MultilabelData, MultilabelData]) -> None:
     top = np.argsort(np.random.default_rng(0).random((len(test), 40)), axis=1)
     rows, count = len(train), np.asarray(train.Y.sum(0)).ravel()
     inverse = 1.0 + (math.log(rows) - 1.0) * 2.5**0.55 * (count + 1.5) ** -0.55
-    found = judge(top, train, test)
+    found = measure_top_labels(top, train, test)
     for number, k in enumerate(PLACES):
         p = ndcg = label_ndcg = 0.0
         psp, psndcg = np.zeros(2), np.zeros(2)

@@ -12,7 +12,7 @@ from plackett import metrics
 from plackett.data import RankingData, make_graded_lists
 from plackett.experiments import DataFolder, Findings, get_experiment, run_experiment, write_results
 from plackett.experiments.plrank import figure_1, figure_2, figure_3, table_1, table_2, table_3, table_4, table_5
-from plackett.experiments.plrank.systems import TREES, judge, ordering, paired, pool, summarise, used
+from plackett.experiments.plrank.systems import TREES, metrics_by_list, ordering, paired, pool, summarise, usable_data
 
 YAHOO, MSLR = "yahoo stand-in", "mslr stand-in"
 SMALLEST: dict[str, dict[str, Any]] = {
@@ -75,9 +75,9 @@ def test_systems_match_the_paper() -> None:
 
 def test_missing_data_are_left_out(tmp_path: Path) -> None:
     configuration = {"data": {"mq2008": {}, YAHOO: {}, "yahoo-ltrc": {}}}
-    assert used(configuration, DataFolder(tmp_path)) == [YAHOO]
+    assert usable_data(configuration, DataFolder(tmp_path)) == [YAHOO]
     (tmp_path / "yahoo-ltrc").mkdir()
-    assert used(configuration, DataFolder(tmp_path)) == [YAHOO, "yahoo-ltrc"]
+    assert usable_data(configuration, DataFolder(tmp_path)) == [YAHOO, "yahoo-ltrc"]
 
 
 def test_evaluation_skips_lists_without_relevant_documents() -> None:
@@ -85,11 +85,11 @@ def test_evaluation_skips_lists_without_relevant_documents() -> None:
         np.zeros((5, 1)), np.array([2.0, 0, 0, 0, 1]), np.repeat([0, 1, 2], [2, 2, 1]), np.array([0, 2, 4, 5])
     )
     scores = np.array([0.0, 1, 1, 0, 0])
-    values = judge(scores, data, "mq2008")
+    values = metrics_by_list(scores, data, "mq2008")
     assert values["NDCG@1"].tolist() == [0.0, 1.0]
     assert values["NDCG@10"] == pytest.approx([1.0 / np.log2(3.0), 1.0])
     assert values["ERR"] == pytest.approx([0.5 * 3 / 4, 1 / 4])  # grades up to 2
-    assert judge(scores, data, YAHOO)["ERR"] == pytest.approx([0.5 * 3 / 16, 1 / 16])  # up to 4
+    assert metrics_by_list(scores, data, YAHOO)["ERR"] == pytest.approx([0.5 * 3 / 16, 1 / 16])  # up to 4
 
 
 def test_pooling_treats_folds_as_one() -> None:

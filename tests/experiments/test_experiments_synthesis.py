@@ -265,5 +265,5 @@ def test_claims_on_real_lists() -> None:
 
 
 def test_verdict_needs_a_small_p_value() -> None:
-    one = PairedDifference("here", "linear", "listnet", -0.1, 0.5, 0.01, 0.001)
+    one = PairedDifference("here", "linear", "listnet", -0.1, 0.01, 0.001)
     assert [one.verdict, replace(one, mean=0.1).verdict, replace(one, p=0.05).verdict] == [1, -1, 0]

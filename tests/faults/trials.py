@@ -1,4 +1,4 @@
-"""Inject faults into trainings and saved models, as often as requested, and report the outcome.
+"""Inject faults into training runs and saved models, as often as requested, and report the outcome.
 
     python tests/faults/trials.py SEED FAULT=TIMES ...
 

@@ -200,7 +200,7 @@ def test_half_precision_is_computed_in_single():
         ({"labels": jnp.zeros(2)}, r"labels must have the shape of scores, \(3,\), got \(2,\)"),
         ({"where": jnp.ones(3)}, "where must be boolean"),
         ({"mask": jnp.ones(2, bool)}, r"where must have the shape of scores, \(3,\), got \(2,\)"),
-        ({"mask": jnp.ones(3, bool), "where": jnp.ones(3, bool)}, "mask is another name of where"),
+        ({"mask": jnp.ones(3, bool), "where": jnp.ones(3, bool)}, "mask is another name for where"),
         ({"segments": jnp.ones((1, 3))}, "segments must have the shape"),
         ({"weights": jnp.ones(3)}, "weights must hold one value per list"),
     ],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import ragged_lists
 
 from plackett.likelihood.approximations import efron_or_breslow
-from plackett.likelihood.core import Tiers, evaluate, make_tiers
+from plackett.likelihood.core import Tiers, evaluate_tiers, make_tiers
 from plackett.likelihood.hessian import divides_a_tier, hessian_products
 
 TOL = 1e-14
@@ -18,7 +18,7 @@ TREATMENTS = ("exact", "efron", "breslow")
 
 def gradient_of(scores: Any, tiers: Tiers, treatment: str, top: int = 2**62) -> Any:
     if treatment == "exact":
-        return evaluate(scores, tiers, top=top, tol=1e-15, derivatives=True)[1]
+        return evaluate_tiers(scores, tiers, top=top, tol=1e-15, derivatives=True)[1]
     return efron_or_breslow(scores, tiers, efron=treatment == "efron", bottom=False)[1]
 
 
@@ -50,7 +50,7 @@ def test_hessian_is_semidefinite_for_any_scores(lists: Any, treatment: str) -> N
     np.testing.assert_allclose(matrix @ np.ones(n), 0.0, atol=1e-9)
     assert np.linalg.eigvalsh(matrix).max(initial=0.0) < 1e-9
     if treatment == "exact":
-        curvature = evaluate(scores, tiers, tol=TOL, derivatives=True)[2]
+        curvature = evaluate_tiers(scores, tiers, tol=TOL, derivatives=True)[2]
     else:
         curvature = efron_or_breslow(scores, tiers, efron=treatment == "efron", bottom=False)[2]
     np.testing.assert_allclose(-np.diag(matrix), curvature, atol=1e-9)

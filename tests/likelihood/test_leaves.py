@@ -11,7 +11,7 @@ from strategies import ragged_lists
 
 from plackett import set_num_threads
 from plackett.arguments import NO_CUTOFF
-from plackett.likelihood.core import check_weighting, evaluate, make_tiers
+from plackett.likelihood.core import check_weighting, evaluate_tiers, make_tiers
 from plackett.likelihood.leaves import denominator_curvature, leaf_derivatives
 
 TOL = 1e-14
@@ -23,7 +23,7 @@ def finite_differences(scores: Any, tiers: Any, leaf: Any, leaves: int, weights:
 
     def value(u: int, v: float) -> float:
         moved = scores + v * (leaf == u)
-        return float(evaluate(moved, tiers, tol=TOL, derivatives=False, **options)[0] @ weights)
+        return float(evaluate_tiers(moved, tiers, tol=TOL, derivatives=False, **options)[0] @ weights)
 
     up, down = (np.array([value(u, v) for u in range(leaves)]) for v in (h, -h))
     return (up - down) / (2 * h), (up - 2 * value(-1, 0.0) + down) / h**2
@@ -61,7 +61,7 @@ def test_single_item_leaves_give_the_gradient_and_curvature(lists: Any) -> None:
     slope, second_derivative = leaf_derivatives(
         scores, tiers, np.arange(n, dtype=np.int32), n, list_weights=np.ones(len(offsets) - 1), tol=TOL
     )
-    _, gradient, curvature = evaluate(scores, tiers, tol=TOL, derivatives=True)
+    _, gradient, curvature = evaluate_tiers(scores, tiers, tol=TOL, derivatives=True)
     np.testing.assert_allclose(slope, gradient, atol=1e-9)
     np.testing.assert_allclose(-second_derivative, curvature, atol=1e-9)
 

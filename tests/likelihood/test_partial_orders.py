@@ -13,7 +13,7 @@ import plackett
 from plackett import partial_order_derivatives, partial_order_log_likelihood
 from plackett.errors import AccuracyWarning
 from plackett.likelihood.partial_orders.order_evaluation import Sampler, evaluate_orders, sample_times
-from plackett.likelihood.partial_orders.order_structure import prepare
+from plackett.likelihood.partial_orders.order_structure import prepare_orders
 
 CASES = many_graphs(np.random.default_rng(0), 2500, [1, 2, 3, 4, 5, 6, 6, 6, 7, 7, 8], spread=1.5)
 
@@ -199,19 +199,23 @@ def test_curvature_is_exact_or_an_upper_bound():
         move[mine] = step
         exact[mine] = -((gradient_at(scores + move) - gradient_at(scores - move)) / (2 * step))[mine]
     sampler = Sampler(np.random.default_rng(0))
-    bound = evaluate_orders(prepare(edges, offsets, "down-sets"), scores, derivatives=True, tol=1e-13, sampler=sampler)
+    bound = evaluate_orders(
+        prepare_orders(edges, offsets, "down-sets"), scores, derivatives=True, tol=1e-13, sampler=sampler
+    )
     assert (bound.curvature >= exact - 1e-8).all()
-    drawn = evaluate_orders(prepare(edges, offsets, "sampling"), scores, derivatives=True, tol=1e-13, sampler=sampler)
+    drawn = evaluate_orders(
+        prepare_orders(edges, offsets, "sampling"), scores, derivatives=True, tol=1e-13, sampler=sampler
+    )
     error = np.abs(drawn.curvature - exact)  # of 4,096 samples, of variances whose distribution has long tails
     assert np.median(error) < 0.01
     assert error.max() < 0.3
-    mixed = prepare(edges, offsets, "exact")
+    mixed = prepare_orders(edges, offsets, "exact")
     known = evaluate_orders(mixed, scores, derivatives=True, tol=1e-13, sampler=sampler)
     simple = np.isin(np.repeat(mixed.methods, np.diff(offsets)), (0, 1, 2))  # none, forest, tiers
     np.testing.assert_allclose(known.curvature[simple], exact[simple], rtol=0, atol=1e-8)
     fence, diamond = [(0, 1), (2, 1), (2, 3), (4, 3)], [(0, 1), (0, 2), (1, 3), (2, 3), (4, 3)]
     for graph, method in ((fence, "trees"), (diamond, "series-parallel")):
-        orders = prepare(np.array(graph), np.array([0, 5]), method)
+        orders = prepare_orders(np.array(graph), np.array([0, 5]), method)
         found = evaluate_orders(orders, scores[:5], derivatives=True, tol=1e-13, sampler=sampler)
         up, down = (
             np.array([partial_order_derivatives(scores[:5] + move, graph).gradient[i] for i, move in enumerate(moves)])
@@ -306,7 +310,7 @@ def test_samples_repeat_with_their_seed_on_any_number_of_threads():
 
 def test_persistent_chains_estimate_means_and_products():
     scores, edges, offsets = many_graphs(np.random.default_rng(11), 10, [6])
-    blocks = prepare(edges, offsets, "sampling").sampled
+    blocks = prepare_orders(edges, offsets, "sampling").sampled
     exact = partial_order_derivatives(scores, edges, offsets=offsets).gradient[blocks.items]
     sampler = Sampler(np.random.default_rng(0), samples=256)
     sizes = np.diff(blocks.starts)

@@ -52,7 +52,7 @@ def test_mask_is_where_for_metrics(name):
     info = METRICS[name]
     found = info.function(scores, labels, mask=marks, **info.options)
     assert found == info.function(scores, labels, where=marks, **info.options)
-    with pytest.raises(ValueError, match="mask is another name of where"):
+    with pytest.raises(ValueError, match="mask is another name for where"):
         info.function(scores, labels, mask=marks, where=marks, **info.options)
 
 
@@ -63,7 +63,7 @@ def test_mask_is_where_for_likelihoods(function):
     rng = np.random.default_rng(1)
     scores, labels, marks = rng.normal(size=(3, 6)), rng.integers(0, 3, (3, 6)), rng.random((3, 6)) < 0.8
     np.testing.assert_equal(function(scores, labels, mask=marks), function(scores, labels, where=marks))
-    with pytest.raises(ValueError, match="mask is another name of where"):
+    with pytest.raises(ValueError, match="mask is another name for where"):
         function(scores, labels, mask=marks, where=marks)
 
 
@@ -109,7 +109,7 @@ def test_padding_must_be_marked(items):
         ({"group": [3]}, "group must add up"),
         ({"qid": [1]}, "qid must hold one value for each of the 2 rows"),
         ({"qid": [1, 1], "where": [True, True]}, "qid belongs to one-dimensional scores without where"),
-        ({"mask": [True, True], "where": [True, True]}, "mask is another name of where"),
+        ({"mask": [True, True], "where": [True, True]}, "mask is another name for where"),
     ],
 )
 def test_conflicting_lists_are_refused(options, message):

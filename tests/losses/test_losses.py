@@ -346,6 +346,22 @@ def test_half_precision_is_computed_in_single_precision(name, dtype):
 # Integer labels beyond the range of float64.
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int16, torch.float32])
+def test_labels_of_every_type_give_the_same_loss(name, dtype, rng):
+    """torch has no minimum and maximum of some unsigned integers."""
+    scores, labels = torch.tensor(rng.standard_normal((2, 5))), torch.tensor([[3, 2, 0, 1, 4], [0, 3, 2, 4, 1]])
+    assert call(name, scores, labels.to(dtype)).item() == call(name, scores, labels).item()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("argument", ["scores", "labels"])
+def test_numbers_that_are_not_finite_are_refused(name, argument, bad):
+    given = {"scores": torch.tensor([0.0, 1.0, 2.0]), "labels": torch.tensor([2.0, 0.0, 1.0])}
+    given[argument][1] = bad
+    with pytest.raises(ValueError, match=rf"{argument} must be finite"):
+        call(name, given["scores"], given["labels"])
+
+
 @pytest.mark.parametrize("name", ["partition", "topk", "lower_bound", "listmle", "ranknet", "ranksvm"])
 def test_labels_beyond_float64_stay_distinct(name):
     scores = torch.tensor([0.3, -1.0, 0.5], dtype=torch.float64)

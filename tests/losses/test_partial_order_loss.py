@@ -7,7 +7,7 @@ from plackett import partial_order_derivatives
 from plackett.data import PreferenceGraphs, load_comparisons, load_preference_graphs
 from plackett.errors import DataError
 from plackett.likelihood.partial_orders.order_evaluation import Sampler, evaluate_orders
-from plackett.likelihood.partial_orders.order_structure import prepare
+from plackett.likelihood.partial_orders.order_structure import prepare_orders
 
 torch = pytest.importorskip("torch")
 losses = pytest.importorskip("plackett.losses")
@@ -46,8 +46,8 @@ def test_selected_lists_are_evaluated_as_if_alone(method):
     chosen = rng.permutation(40)[:13]
     part = graphs.select(chosen)
     scores = rng.normal(size=len(part.items))
-    selected = prepare(graphs.edges, graphs.offsets, method).select(chosen)
-    alone = prepare(part.edges, part.offsets, method)
+    selected = prepare_orders(graphs.edges, graphs.offsets, method).select(chosen)
+    alone = prepare_orders(part.edges, part.offsets, method)
     found, expected = (
         evaluate_orders(orders, scores, derivatives=True, tol=1e-13, sampler=Sampler(np.random.default_rng(0)))
         for orders in (selected, alone)
@@ -65,7 +65,7 @@ def test_selected_lists_of_nested_integrals_are_evaluated_as_if_alone():
     scores = np.random.default_rng(4).normal(size=20)
     sampler = Sampler(np.random.default_rng(0))
     expected = partial_order_derivatives(scores, edges, offsets=offsets)
-    selected = prepare(graphs.edges, graphs.offsets, "series-parallel").select(np.array([3, 1]))
+    selected = prepare_orders(graphs.edges, graphs.offsets, "series-parallel").select(np.array([3, 1]))
     rows = np.r_[15:20, 5:10]
     found = evaluate_orders(selected, scores[rows], derivatives=True, tol=1e-13, sampler=sampler)
     np.testing.assert_allclose(found.value, expected.value[[3, 1]], rtol=0, atol=1e-11)

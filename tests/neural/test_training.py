@@ -513,7 +513,7 @@ def test_finished_training_is_not_repeated(tmp_path: Path) -> None:
 
 
 def state_of(path: Path, of: str = "x", epochs: int = 3) -> Any:
-    """Interrupt a training at its last step, leaving its checkpoint and the previous one at `path`."""
+    """Interrupt a training run at its last step, leaving its checkpoint and the previous one at `path`."""
     with pytest.raises(Cut):
         train(
             interrupted(Regression(0), 4 * epochs - 1),

@@ -76,7 +76,7 @@ def test_likelihoods_of_many_threads_are_correct() -> None:
 
 
 def test_fits_of_many_threads_are_correct() -> None:
-    """Concurrent trainings give the same results as separate ones."""
+    """Concurrent training runs give the same results as separate ones."""
     names = list(fuzz.MODELS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -2,12 +2,13 @@
 
 Start with `problem`: what a likelihood has to offer, and the `WorthProblem` that `solvers` solve. Likelihoods are
 `ballot_likelihood` (tiers of unknown order), `pair_likelihood` (comparisons of two, with ties) and `dead_heats` (lists
-with ties as outcomes); `tie_models` names what a tie means. `reading` turns data of any form into `evidence`, `fitting`
-finds out whether a maximum exists (`connectivity`) and finds it, `covariances` and `bootstrap` give its errors,
-`voters` and `groups` what depends on voters and categories. `leaderboard` is what a fitted model offers, by way of
-`inference`, `simultaneous`, `ratings`, `prediction`, `summary`, `worth_figure` and `board_figures`; `saved_boards`
-turns it into arrays for files; `pair_files` reads lines of winners and losers. May import: `data`, `likelihood` and the
-foundation; never torch.
+with ties as outcomes); `tie_models` names what a tie means. `reading` turns data of any form into an `evidence`, of
+`ballots`, of pairs (`pair_evidence`, `pair_rows`) or of graphs (`graph_evidence`). `fitting` checks that a maximum
+exists (`connectivity`) and finds it, with `item_features` if there are any; `covariances` and `bootstrap` give its
+errors, `voters` and `groups` what depends on voters and categories. `leaderboard` has the methods of a fitted model,
+by way of `inference`, `simultaneous`, `ratings`, `prediction`, `summary`, `board_frame`, `worth_figure` and
+`board_figures`; `saved_boards` turns it into arrays for files; `pair_files` reads lines of winners and losers. May
+import: `preferences`, `data`, `likelihood` and the foundation; never torch.
 """
 
 from plackett.aggregation.pair_files import load_edges

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Self
 
 import numpy as np
 
@@ -45,14 +46,57 @@ def log_likelihood_derivatives(
 
 
 @dataclass
-class BallotLikelihood(Objective, WorthLikelihood):
+class RankingLikelihood(WorthLikelihood):
+    """What likelihoods of rankings share, whatever a tie means in them."""
+
+    rankings: Rankings
+
+    @property
+    @abstractmethod
+    def _costs(self) -> tuple[IntArray, IntArray, IntArray]:
+        """The cost of all ballots up to each, by order of derivatives."""
+
+    @property
+    def items(self) -> int:
+        return self.rankings.count
+
+    @property
+    def ballots(self) -> int:
+        return len(self.rankings)
+
+    @property
+    def weight(self) -> float:
+        return float(self.rankings.weights.sum())
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the data."""
+        return int(self.rankings.items.nbytes + self.rankings.starts.nbytes)
+
+    def cost(self, order: int) -> int:
+        return int(self._costs[order][-1])
+
+    def scaled(self, scales: Floats) -> Self:
+        return replace(self, rankings=replace(self.rankings, scales=scales))
+
+    def select(self, rows: IntArray) -> Self:
+        return replace(self, rankings=self.rankings.select(rows, self.rankings.weights[rows]))
+
+    def reweighted(self, weights: Floats) -> Self:
+        """The same rankings with other weights."""
+        return replace(self, rankings=replace(self.rankings, weights=weights))
+
+    def rescaled(self, weight: float, ballots: int) -> Self:
+        return self.reweighted(self.rankings.weights / weight * ballots)
+
+
+@dataclass
+class BallotLikelihood(Objective, RankingLikelihood):
     """Minus log P(rankings), a function of one score per item. It is convex.
 
     `evaluate` gives the derivatives of the log-likelihood itself, all in one pass.
     """
 
-    rankings: Rankings
-    has_hessian_products: ClassVar[bool] = True
     is_convex = True
 
     @cached_property
@@ -60,29 +104,10 @@ class BallotLikelihood(Objective, WorthLikelihood):
         gradient, information = self.rankings.costs()
         return gradient, gradient, information
 
-    @property
-    def items(self) -> int:
-        """The number of items."""
-        return self.rankings.count
-
     @cached_property
     def wins(self) -> Floats:
         """How often each item was ranked above others."""
         return self.rankings.wins()
-
-    @property
-    def ballots(self) -> int:
-        """The number of different ballots."""
-        return len(self.rankings)
-
-    @property
-    def weight(self) -> float:
-        """The total weight of the ballots."""
-        return float(self.rankings.weights.sum())
-
-    def cost(self, order: int) -> int:
-        """Nanoseconds of an evaluation, roughly."""
-        return int(self._costs[order][-1])
 
     def evaluate(self, scores: Floats, order: int = GRADIENT) -> Derivatives:
         """The log-likelihood with derivatives up to `order`: VALUE, GRADIENT or INFORMATION."""
@@ -105,19 +130,11 @@ class BallotLikelihood(Objective, WorthLikelihood):
     def hessian_products(self, scores: Floats, directions: Floats) -> Floats:
         return np.asarray(self.evaluate(scores, INFORMATION).information @ directions)
 
-    @property
-    def nbytes(self) -> int:
-        """The size of the data."""
-        return int(self.rankings.items.nbytes + self.rankings.starts.nbytes)
-
     def null_value(self) -> float:
         return self.evaluate(np.zeros(self.items), VALUE).value
 
     def allows(self, parameters: Floats) -> bool:
         return bool(np.ptp(parameters) * self.rankings.largest_scale <= LARGEST_SPREAD)
-
-    def scaled(self, scales: Floats) -> BallotLikelihood:
-        return BallotLikelihood(replace(self.rankings, scales=scales))
 
     def scale_slopes(self, parameters: Floats) -> tuple[float, Floats, Floats]:
         slopes = np.zeros(len(self.rankings))
@@ -125,14 +142,3 @@ class BallotLikelihood(Objective, WorthLikelihood):
             self.rankings, parameters, GRADIENT, self._costs[GRADIENT], slopes
         )
         return value, gradient, slopes
-
-    def select(self, rows: IntArray) -> BallotLikelihood:
-        return BallotLikelihood(self.rankings.select(rows, self.rankings.weights[rows]))
-
-    def reweighted(self, weights: Floats) -> BallotLikelihood:
-        """The same rankings with other weights."""
-        return BallotLikelihood(replace(self.rankings, weights=weights))
-
-    def rescaled(self, weight: float, ballots: int) -> BallotLikelihood:
-        """All weights times ballots / weight."""
-        return self.reweighted(self.rankings.weights / weight * ballots)

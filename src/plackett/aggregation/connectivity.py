@@ -89,7 +89,7 @@ class Steps(NamedTuple):
     ranked: npt.NDArray[np.bool_]
 
 
-def _each_once(
+def _without_repeats(
     source: npt.NDArray[np.int32], target: npt.NDArray[np.int32], n: int
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """The same steps, each once if there are many over few items, so that most come many times."""
@@ -103,7 +103,7 @@ def _each_once(
 
 def step_graph(source: npt.NDArray[np.int32], target: npt.NDArray[np.int32], n: int) -> csr_array:
     """The graph of steps between n items."""
-    source, target = _each_once(source, target, n)
+    source, target = _without_repeats(source, target, n)
     graph = coo_array((np.ones(len(source), np.int8), (source, target)), (n, n)).tocsr()
     graph.data[:] = 1
     return graph
@@ -123,7 +123,7 @@ def steps_of(rankings: Rankings) -> Steps:
     single = (sizes[upper] == 1) & (sizes[upper + 1] == 1)
     heads = rankings.starts[upper[single]]
     sources, targets = [rankings.items[heads]], [rankings.items[heads + 1]]
-    sources[0], targets[0] = _each_once(sources[0], targets[0], n)
+    sources[0], targets[0] = _without_repeats(sources[0], targets[0], n)
     joined = upper[~single]
     nodes = (n + np.arange(len(joined))).astype(np.int32)
     for tier, ends, others in ((joined, sources, targets), (joined + 1, targets, sources)):
@@ -135,7 +135,7 @@ def steps_of(rankings: Rankings) -> Steps:
     return Steps(graph, np.bincount(rankings.items, minlength=n) > 0)
 
 
-def _reached(graph: csr_array, start: int, n: int) -> npt.NDArray[np.bool_]:
+def _reachable_items(graph: csr_array, start: int, n: int) -> npt.NDArray[np.bool_]:
     mask = np.zeros(graph.shape[0], bool)
     mask[breadth_first_order(graph, start, directed=True, return_predecessors=False)] = True
     return mask[:n]
@@ -153,7 +153,7 @@ def connectivity(rankings: Rankings | Steps) -> Connectivity:
     if largest.all():
         return Connectivity(largest, nothing, nothing, nothing, nothing)
     start = int(np.argmax(largest))
-    down, up = _reached(graph, start, n), _reached(graph.T.tocsr(), start, n)
+    down, up = _reachable_items(graph, start, n), _reachable_items(graph.T.tocsr(), start, n)
     return Connectivity(
         kept=largest,
         above=up & ~largest,

@@ -12,12 +12,13 @@ from scipy.sparse import csr_array, hstack
 from scipy.special import comb
 
 from plackett.aggregation.ballot_kernels import GRADIENT, INFORMATION
+from plackett.aggregation.ballot_likelihood import RankingLikelihood
 from plackett.aggregation.ballots import Rankings, make_rankings
 from plackett.aggregation.connectivity import Steps, step_graph
 from plackett.aggregation.dead_heat_kernels import dead_heat_derivatives
 from plackett.aggregation.evidence import RankingEvidence
 from plackett.aggregation.pair_likelihood import mirrored
-from plackett.aggregation.problem import Derivatives, WorthLikelihood, summed
+from plackett.aggregation.problem import Derivatives, summed
 from plackett.errors import NoMaximumError
 from plackett.lists import IntArray
 from plackett.objective import Floats
@@ -52,22 +53,17 @@ class BallotDerivatives:
 
 
 @dataclass
-class DeadHeatLikelihood(WorthLikelihood):
+class DeadHeatLikelihood(RankingLikelihood):
     """log P(rankings), a function of scores and of log delta_k for each size k of which there are dead heats.
 
     `free` says for each of delta_2, delta_3, ... whether it is estimated; it is 0 otherwise.
     """
 
-    rankings: Rankings
     free: npt.NDArray[np.bool_]
 
     @classmethod
     def from_rankings(cls, rankings: Rankings, most: int) -> DeadHeatLikelihood:
         return cls(rankings, tie_counts(rankings, most)[1:] > 0.0)
-
-    @property
-    def items(self) -> int:
-        return self.rankings.count
 
     @property
     def ties(self) -> int:
@@ -84,27 +80,11 @@ class DeadHeatLikelihood(WorthLikelihood):
         weights[self.rankings.ballot_tiers[1:] - 1] *= sizes[self.rankings.ballot_tiers[1:] - 1] > 1
         return np.bincount(self.rankings.items, np.repeat(weights, sizes), minlength=self.items).astype(np.float64)
 
-    @property
-    def ballots(self) -> int:
-        return len(self.rankings)
-
-    @property
-    def weight(self) -> float:
-        return float(self.rankings.weights.sum())
-
-    @property
-    def nbytes(self) -> int:
-        """The size of the data."""
-        return int(self.rankings.items.nbytes + self.rankings.starts.nbytes)
-
     @cached_property
     def _costs(self) -> tuple[IntArray, IntArray, IntArray]:
         gradient, information = self.rankings.costs()
         size = 1 + len(self.free) * (len(self.free) + 1) // 2
         return gradient * size, gradient * size, information * size
-
-    def cost(self, order: int) -> int:
-        return int(self._costs[order][-1])
 
     def log_deltas(self, ties: Floats) -> Floats:
         """log delta_1, log delta_2, ..., minus infinity where there are no such dead heats."""
@@ -161,18 +141,12 @@ class DeadHeatLikelihood(WorthLikelihood):
         scores = np.bincount(self.rankings.items, entries, minlength=self.items)
         return np.concatenate([scores, (weights @ found.tie_slopes)[self.free]])
 
-    def scaled(self, scales: Floats) -> DeadHeatLikelihood:
-        return replace(self, rankings=replace(self.rankings, scales=scales))
-
     def scale_slopes(self, parameters: Floats) -> tuple[float, Floats, Floats]:
         found, rankings = self.by_ballot(parameters, GRADIENT), self.rankings
         utilities, rows = rankings.table(parameters[: self.items])
         by_entry = np.concatenate(([0.0], np.cumsum(found.slopes * utilities[rows])))
         slopes = rankings.weights * np.diff(by_entry[rankings.offsets])
         return float(found.values @ rankings.weights), self._gradient(found), slopes
-
-    def select(self, rows: IntArray) -> DeadHeatLikelihood:
-        return replace(self, rankings=self.rankings.select(rows, self.rankings.weights[rows]))
 
     def gradients(self, parameters: Floats) -> csr_array:
         """The gradient of each ballot, (ballots, parameters)."""
@@ -231,13 +205,6 @@ class DeadHeatLikelihood(WorthLikelihood):
         scores, ties = parameters[: self.items], parameters[self.items :]
         largest = np.ptp(scores) * self.rankings.largest_scale
         return bool(largest <= LARGEST_SPREAD) and bool((np.abs(ties) <= LARGEST_SPREAD).all())
-
-    def reweighted(self, weights: Floats) -> DeadHeatLikelihood:
-        """The same rankings with other weights."""
-        return replace(self, rankings=replace(self.rankings, weights=weights))
-
-    def rescaled(self, weight: float, ballots: int) -> DeadHeatLikelihood:
-        return self.reweighted(self.rankings.weights / weight * ballots)
 
 
 @dataclass(frozen=True)

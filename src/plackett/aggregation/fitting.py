@@ -20,7 +20,7 @@ from plackett.objective import Floats
 
 
 @dataclass(frozen=True)
-class Settings:
+class WorthSettings:
     """How to fit; the parameters of `plackett.RankAggregator` with these names."""
 
     solver: str = "auto"
@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Warm:
+class WarmStart:
     """Estimates to start from: scores by item, then tie parameters and coefficients."""
 
     scores: Mapping[Any, float]
@@ -76,7 +76,7 @@ class WorthFit:
     outside: dict[str, list[Any]]
     dropped: list[Any]
     covariance_kind: str
-    settings: Settings
+    settings: WorthSettings
 
     @property
     def names(self) -> list[Any]:
@@ -169,8 +169,8 @@ class WorthFit:
 def fit_worths(
     evidence: Evidence,
     X: Floats | None,
-    settings: Settings,
-    start: Warm | None = None,
+    settings: WorthSettings,
+    start: WarmStart | None = None,
     centre: Mapping[Any, float] | None = None,
 ) -> WorthFit:
     """The maximum of the likelihood of the items that have finite worths; warns about the others.

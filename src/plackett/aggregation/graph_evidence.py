@@ -24,8 +24,22 @@ from plackett.preferences.graph_fitting import GraphProblem
 _COST_PER_ENTRY = 100_000
 
 
+class _GraphCounts:
+    """The number of graphs and their weight, of whatever holds `graphs`."""
+
+    graphs: PreferenceGraphs
+
+    @property
+    def ballots(self) -> int:
+        return len(self.graphs)
+
+    @property
+    def weight(self) -> float:
+        return float(self.graphs.weights.sum())
+
+
 @dataclass
-class GraphLikelihood:
+class GraphLikelihood(_GraphCounts):
     """log P of graphs as a function of one score per item. See `plackett.aggregation.problem.WorthLikelihood`."""
 
     graphs: PreferenceGraphs
@@ -61,14 +75,6 @@ class GraphLikelihood:
         """The weight of the lists of each item, whose arrival in each of them is latent data of EM."""
         weights = np.repeat(self.graphs.weights, np.diff(self.graphs.offsets))
         return np.bincount(self.graphs.items, weights, minlength=self.items).astype(np.float64)
-
-    @property
-    def ballots(self) -> int:
-        return len(self.graphs)
-
-    @property
-    def weight(self) -> float:
-        return float(self.graphs.weights.sum())
 
     @property
     def nbytes(self) -> int:
@@ -117,7 +123,7 @@ class GraphLikelihood:
 
 
 @dataclass(frozen=True)
-class GraphEvidence(Evidence):
+class GraphEvidence(_GraphCounts, Evidence):
     """Graphs in memory."""
 
     graphs: PreferenceGraphs
@@ -129,14 +135,6 @@ class GraphEvidence(Evidence):
     @property
     def names(self) -> list[Any]:  # type: ignore[override]
         return list(self.graphs.names)
-
-    @property
-    def ballots(self) -> int:
-        return len(self.graphs)
-
-    @property
-    def weight(self) -> float:
-        return float(self.graphs.weights.sum())
 
     @property
     def ranked(self) -> npt.NDArray[np.bool_]:

@@ -42,7 +42,7 @@ def common_scores(board: Board, items: list[Any]) -> tuple[Floats, Floats]:
 
 
 def category_differences(boards: Mapping[Any, Board], correction: str) -> list[CategoryDifference]:
-    """All items in every two categories that both have, with corrected p values."""
+    """All items in each pair of categories that have them, with corrected p values."""
     found: list[CategoryDifference] = []
     for one, other in combinations(boards, 2):
         items = [item for item in boards[one].items if item in set(boards[other].items)]

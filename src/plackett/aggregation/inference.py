@@ -104,7 +104,7 @@ def rank_intervals(drawn: Floats, confidence: float) -> Intervals:
 
 
 def difference_variances(covariance: Floats) -> Floats:
-    """Var(w_i - w_j) of every two items, 0 where only rounding is left of it."""
+    """Var(w_i - w_j) of each pair of items, 0 where only rounding is left of it."""
     variance = np.diag(covariance)
     total = variance[:, None] + variance[None, :]
     found = total - 2.0 * covariance

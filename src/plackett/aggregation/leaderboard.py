@@ -174,7 +174,7 @@ class Leaderboard:
         return inference.quasi_variances(self.covariance_, self.items_)
 
     def pairwise_tests(self, *, correction: str = "holm") -> PairwiseTests:
-        """Tests of every two items; p values are corrected by "holm", "bonferroni" or not at all ("none")."""
+        """Tests of each pair of items; p values are corrected by "holm", "bonferroni" or not at all ("none")."""
         return pairwise_tests(self.items_, self._fitted(), self.covariance_, correction)
 
     def significant_ranks(self, confidence: float = 0.95, *, correction: str = "holm") -> inference.Intervals:
@@ -366,7 +366,7 @@ class Leaderboard:
         return Board(self.items_, self.scores_, self.covariance_)
 
     def category_differences(self, *, correction: str = "holm") -> list[CategoryDifference]:
-        """How each item's score differs between every two categories, with corrected p values."""
+        """How each item's score differs between each pair of categories, with corrected p values."""
         self._fitted()
         if not getattr(self, "boards_", None):
             raise ValueError("category differences need comparisons with categories: use load_comparisons(..., by=)")

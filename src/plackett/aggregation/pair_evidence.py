@@ -168,7 +168,7 @@ class PairEvidence(Evidence):
             return
         wins = _graph(self.rows, with_ties=False)
         _, component = connected_components(wins, directed=True, connection="strong")
-        if np.bincount(component).max() > 1 or self._falls():
+        if np.bincount(component).max() > 1 or self._has_falling_cycle():
             return
         raise NoMaximumError(
             "the maximum likelihood estimate does not exist: there is no cycle of wins, so that a larger tie "
@@ -209,7 +209,7 @@ class PairEvidence(Evidence):
                 "from losses perfectly. Leave it out, or use feature_ridge above 0"
             )
 
-    def _falls(self) -> bool:
+    def _has_falling_cycle(self) -> bool:
         rows = self.rows
         one, level, other = (rows.counts[:, k] > 0.0 for k in (WINS, TIES, LOSSES))
         source = np.concatenate([rows.left[one], rows.right[other], rows.left[level], rows.right[level]])

@@ -139,7 +139,7 @@ def clustered_rows(comparisons: Comparisons, weights: Floats, cluster: npt.NDArr
     left, right = np.divmod(found % (n * n), n)
     sizes = np.bincount(found // (n * n), minlength=int(cluster.max(initial=-1)) + 1)
     starts = np.concatenate(([0], np.cumsum(sizes[sizes > 0])))
-    return _plain(left, right, counts.reshape(-1, _OUTCOMES), n, starts)
+    return _rows_without_features(left, right, counts.reshape(-1, _OUTCOMES), n, starts)
 
 
 def sorted_by_cluster(rows: PairRows, cluster: npt.NDArray[Any]) -> PairRows:
@@ -181,10 +181,10 @@ def merge(items: int, pairs: IntArray, outcomes: IntArray, weights: Floats | Non
         kept = counts.any(axis=1)
         found, counts = found[kept], counts[kept]
     left, right = np.divmod(found, items)
-    return _plain(left, right, counts, items)
+    return _rows_without_features(left, right, counts, items)
 
 
-def _plain(
+def _rows_without_features(
     left: IntArray, right: IntArray, counts: npt.NDArray[Any], items: int, starts: IntArray | None = None
 ) -> PairRows:  # fmt: skip
     return PairRows(

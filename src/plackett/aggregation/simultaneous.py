@@ -18,7 +18,7 @@ CORRECTIONS = ("holm", "bonferroni", "none")
 
 @dataclass(frozen=True)
 class PairwiseTests:
-    """Tests of every two items: entry (i, j) is about the score of item i minus that of item j.
+    """Tests of each pair of items: entry (i, j) is about the score of item i minus that of item j.
 
     differences, standard_errors, p_values   (items, items); p values are corrected for the number of pairs
     """

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, triu
 from plackett.aggregation.ballot_kernels import VALUE
 from plackett.aggregation.ballots import as_ballots
 from plackett.aggregation.evidence import Evidence
-from plackett.aggregation.fitting import Settings, WorthFit, fit_worths
+from plackett.aggregation.fitting import WorthFit, WorthSettings, fit_worths
 from plackett.aggregation.reading import cluster_of, with_cluster
 from plackett.data.comparisons import Comparisons, Factor
 from plackett.lists import IntArray
@@ -44,7 +44,7 @@ class Voter:
         return self.gain <= 0.0
 
 
-def fit_voters(evidence: Evidence, settings: Settings) -> tuple[WorthFit, list[Voter]]:
+def fit_voters(evidence: Evidence, settings: WorthSettings) -> tuple[WorthFit, list[Voter]]:
     """Estimate the reliability of voters, then the worths with the votes scaled by it."""
     plain = fit_worths(evidence, None, settings)
     reliability = estimate_reliability(plain.evidence, settings.ridge, settings.prior, settings.feature_ridge)
@@ -121,10 +121,10 @@ class Agreement(NamedTuple):
 
 
 def agreements(data: Comparisons | Any, *, cluster: Any = None, least: int = 1) -> list[Agreement]:
-    """Every two voters who compared at least `least` of the same pairs of items.
+    """Each pair of voters who compared at least `least` of the same pairs of items.
 
     Args:
-        data: `Comparisons`, or rankings in any form that `RankAggregator.fit` takes, each of which compares every two
+        data: `Comparisons`, or rankings in any form that `RankAggregator.fit` takes, each of which compares each pair
             of its items.
         cluster: the voter of each row; comparisons may hold theirs. Rankings without it have one voter each, numbered.
         least: the smallest number of shared pairs.
@@ -141,7 +141,7 @@ def agreements(data: Comparisons | Any, *, cluster: Any = None, least: int = 1) 
     outcome = np.where(turned, -outcome, outcome)
     _, units = np.unique(np.stack([category, low, high]), axis=1, return_inverse=True)
     units = units.reshape(-1)
-    rows = _last(voters.codes.astype(np.int64) * (units.max(initial=0) + 1) + units)
+    rows = _last_rows(voters.codes.astype(np.int64) * (units.max(initial=0) + 1) + units)
     shape = len(voters.names), int(units.max(initial=0)) + 1
 
     def marked(chosen: npt.NDArray[np.bool_]) -> csr_array:
@@ -184,7 +184,7 @@ def _votes(data: Any, cluster: Any) -> tuple[Factor, IntArray, IntArray, IntArra
     return voters.select(own), items[left], items[right], outcome, np.zeros(len(own), np.int64)
 
 
-def _last(keys: IntArray) -> IntArray:
+def _last_rows(keys: IntArray) -> IntArray:
     """The numbers of the rows whose key does not occur again."""
     _, places = np.unique(keys[::-1], return_index=True)
     return len(keys) - 1 - places

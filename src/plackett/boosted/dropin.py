@@ -75,7 +75,7 @@ class _Prepared:
         del memo
         return self
 
-    def _made(self, lists: _LabelledLists) -> Objective:
+    def _make_objective(self, lists: _LabelledLists) -> Objective:
         made = make_objective(self._chosen, lists.labels, lists.offsets, lists.weights, **self._options)
         if self._position is None:
             return made
@@ -94,13 +94,13 @@ class _Prepared:
         """For scores of a data set of the library, which `lists` reads; biases start over with equal scores."""
         begins = self._position is not None and bool(np.all(scores == scores[0]))
         if self._objective is None or self._data is not data or begins:
-            self._objective, self._data = self._made(lists(data)), data
+            self._objective, self._data = self._make_objective(lists(data)), data
         return self._derivatives(self._objective, scores)
 
     def plain_derivatives(self, scores: Any, lists: _LabelledLists) -> tuple[Floats, Floats]:
         """For scores and arrays that are new in every round."""
         if self._position is None:
-            return self._derivatives(self._made(lists), scores)
+            return self._derivatives(self._make_objective(lists), scores)
         return self.derivatives(scores, self, lambda _: lists)
 
     @property

@@ -55,6 +55,7 @@ class MART(ListObjective):
 
     name: ClassVar[str] = "mart"
     has_newton_leaves: ClassVar[bool] = True
+    compares_items: ClassVar[bool] = False
     is_convex = True
 
     def __init__(self, labels: Floats, offsets: IntArray, weights: Floats) -> None:

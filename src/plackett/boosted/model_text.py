@@ -92,8 +92,8 @@ def _check_header(header: str) -> tuple[int, list[int]]:
         raise ValueError(f"expected the lines {', '.join(names)}, got {', '.join(fields)[:200]}")
     if fields["version"] != "v4":
         raise ValueError(f"version must be v4, got {fields['version'][:20]!r}")
-    _whole(fields, "label_index", 0)
-    features = _whole(fields, "max_feature_idx", 0) + 1
+    _integer(fields, "label_index", 0)
+    features = _integer(fields, "max_feature_idx", 0) + 1
     for name in ("feature_names", "feature_infos"):
         words = fields[name].split(" ")
         if len(words) != features or not all(words):
@@ -101,13 +101,13 @@ def _check_header(header: str) -> tuple[int, list[int]]:
     if not all(_FEATURE_INFO.fullmatch(word) for word in fields["feature_infos"].split(" ")):
         raise ValueError("feature_infos must be none, [least:greatest] or categories")
     if "monotone_constraints" in fields:
-        _within(_wholes(fields, "monotone_constraints", features), "monotone_constraints", -1, 1)
+        _check_within(_integers(fields, "monotone_constraints", features), "monotone_constraints", -1, 1)
     if fields.get("average_output"):
         raise ValueError("average_output must be a line of its own")
-    sizes = _wholes(fields, "tree_sizes")
-    _within(sizes, "tree_sizes", 1, 2**31)
-    classes = _whole(fields, "num_class", 1)
-    if _whole(fields, "num_tree_per_iteration", 1) != classes or len(sizes) % classes or not len(sizes):
+    sizes = _integers(fields, "tree_sizes")
+    _check_within(sizes, "tree_sizes", 1, 2**31)
+    classes = _integer(fields, "num_class", 1)
+    if _integer(fields, "num_tree_per_iteration", 1) != classes or len(sizes) % classes or not len(sizes):
         raise ValueError(f"{len(sizes)} trees of {classes} classes, which does not match num_tree_per_iteration")
     _check_objective(fields.get("objective", "custom"), classes)
     return features, sizes.astype(np.int64).tolist()
@@ -139,8 +139,8 @@ def _check_tree(text: str, number: int, features: int) -> float:
     if not text.startswith(f"Tree={number}\n") or not text.endswith("\n\n\n"):
         raise ValueError("it does not begin and end where tree_sizes says")
     fields = _fields(text[:-3].split("\n")[1:])
-    leaves, categories = _whole(fields, "num_leaves", 1), _whole(fields, "num_cat", 0)
-    is_linear = _whole(fields, "is_linear", 0)
+    leaves, categories = _integer(fields, "num_leaves", 1), _integer(fields, "num_cat", 0)
+    is_linear = _integer(fields, "is_linear", 0)
     left_out = (() if categories else _CATEGORIES) + (() if is_linear else _LINEAR)
     names = [name for name in _TREE if name not in left_out]
     if list(fields) != names or is_linear > 1:
@@ -151,10 +151,10 @@ def _check_tree(text: str, number: int, features: int) -> float:
     _numbers(fields, "leaf_weight", leaves)
     values = _numbers(fields, "leaf_value", leaves)
     _numbers(fields, "shrinkage", 1)
-    _within(_wholes(fields, "internal_count", nodes), "internal_count", 0, 2**31 - 1)
-    _within(_wholes(fields, "leaf_count", leaves), "leaf_count", 0, 2**31 - 1)
-    _within(_wholes(fields, "split_feature", nodes), "split_feature", 0, features - 1)
-    _check_children(_wholes(fields, "left_child", nodes), _wholes(fields, "right_child", nodes))
+    _check_within(_integers(fields, "internal_count", nodes), "internal_count", 0, 2**31 - 1)
+    _check_within(_integers(fields, "leaf_count", leaves), "leaf_count", 0, 2**31 - 1)
+    _check_within(_integers(fields, "split_feature", nodes), "split_feature", 0, features - 1)
+    _check_children(_integers(fields, "left_child", nodes), _integers(fields, "right_child", nodes))
     _check_decisions(fields, nodes, categories)
     if is_linear:
         values = np.append(values, _check_linear(fields, leaves, features))
@@ -182,16 +182,16 @@ def _check_children(left: Numbers, right: Numbers) -> None:
 
 def _check_decisions(fields: dict[str, str], nodes: int, categories: int) -> None:
     """Bit 0: by category; bit 1: where missing values go; bits 2 and 3: what is missing, one of three kinds."""
-    decisions = _wholes(fields, "decision_type", nodes).astype(np.int64)
-    _within(decisions, "decision_type", 0, 11)
+    decisions = _integers(fields, "decision_type", nodes).astype(np.int64)
+    _check_within(decisions, "decision_type", 0, 11)
     sets = _thresholds(fields, nodes)[decisions & 1 == 1]
     if (sets != np.floor(sets)).any() or (sets < 0).any() or (sets >= categories).any():
         raise ValueError(f"the threshold of a categorical split must be one of {categories} sets of categories")
     if categories:
-        ends = _wholes(fields, "cat_boundaries", categories + 1)
+        ends = _integers(fields, "cat_boundaries", categories + 1)
         if ends[0] != 0 or (np.diff(ends) < 1).any():
             raise ValueError("cat_boundaries must begin with 0 and increase")
-        _within(_wholes(fields, "cat_threshold", int(ends[-1])), "cat_threshold", 0, 2**32 - 1)
+        _check_within(_integers(fields, "cat_threshold", int(ends[-1])), "cat_threshold", 0, 2**32 - 1)
 
 
 def _thresholds(fields: dict[str, str], nodes: int) -> Numbers:
@@ -208,8 +208,8 @@ def _check_linear(fields: dict[str, str], leaves: int, features: int) -> Numbers
     Returns the constants of the leaves.
     """
     constants = _numbers(fields, "leaf_const", leaves)
-    counts = _wholes(fields, "num_features", leaves)
-    _within(counts, "num_features", 0, features)
+    counts = _integers(fields, "num_features", leaves)
+    _check_within(counts, "num_features", 0, features)
     for name, pattern in (("leaf_features", _WHOLES), ("leaf_coeff", _NUMBERS)):
         words = fields[name].split()
         ends = np.cumsum(counts).astype(int).tolist()
@@ -219,7 +219,7 @@ def _check_linear(fields: dict[str, str], leaves: int, features: int) -> Numbers
             raise ValueError(f"{name} must hold as many numbers for each leaf as num_features says")
         found = _array({name: " ".join(words)}, name, pattern, len(words))
         if name == "leaf_features":
-            _within(found, name, 0, features - 1)
+            _check_within(found, name, 0, features - 1)
         elif found.size and np.abs(found).max() > _LARGEST:
             raise ValueError(f"{name} must be from {-_LARGEST:g} to {_LARGEST:g}")
     return constants
@@ -251,16 +251,16 @@ def _numbers(fields: dict[str, str], name: str, length: int) -> Numbers:
     return _array(fields, name, _NUMBERS, length)
 
 
-def _wholes(fields: dict[str, str], name: str, length: int | None = None) -> Numbers:
+def _integers(fields: dict[str, str], name: str, length: int | None = None) -> Numbers:
     return _array(fields, name, _WHOLES, length)
 
 
-def _whole(fields: dict[str, str], name: str, least: int) -> int:
-    found = _wholes(fields, name, 1)
-    _within(found, name, least, 2**31 - 2)
+def _integer(fields: dict[str, str], name: str, least: int) -> int:
+    found = _integers(fields, name, 1)
+    _check_within(found, name, least, 2**31 - 2)
     return int(found[0])
 
 
-def _within(values: npt.NDArray[Any], name: str, least: int, greatest: int) -> None:
+def _check_within(values: npt.NDArray[Any], name: str, least: int, greatest: int) -> None:
     if values.size and not least <= values.min() <= values.max() <= greatest:
         raise ValueError(f"{name} must be from {least} to {greatest}, got {values.min():.0f} to {values.max():.0f}")

@@ -10,7 +10,7 @@ from plackett.arguments import NO_CUTOFF, check_finite, check_tol, check_top
 from plackett.boosted.grades import GRADE_OBJECTIVES
 from plackett.boosted.plrank import PLRankObjective
 from plackett.likelihood.approximations import efron_or_breslow
-from plackett.likelihood.core import check_weighting, evaluate, make_tiers
+from plackett.likelihood.core import check_weighting, evaluate_tiers, make_tiers
 from plackett.likelihood.leaves import denominator_curvature, leaf_derivatives
 from plackett.lists import IntArray
 from plackett.losses.loss_objective import LossObjective
@@ -53,7 +53,7 @@ class PartitionObjective(ListObjective):
         self.is_convex = self._top == NO_CUTOFF
 
     def _evaluate(self, scores: Floats, derivatives: bool) -> tuple[Floats, Floats, Floats]:
-        return evaluate(
+        return evaluate_tiers(
             scores,
             self._tiers,
             top=self._top,

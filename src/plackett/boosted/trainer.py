@@ -289,7 +289,7 @@ class Boosting:
         def begin(env: Any) -> None:
             for tracked in (self._train, *self._evaluation):
                 tracked.cached = tracked.capture(env.model)
-            self._call(before, env.model, first, [])
+            self._run_callbacks(before, env.model, first, [])
 
         begin.before_iteration = True  # type: ignore[attr-defined]
         booster = self._lightgbm.train(
@@ -305,7 +305,7 @@ class Boosting:
         trees = 0 if model is None else model.num_trees()
         for number in range(first, last):
             if number > first:
-                self._call(before, booster, number, [])
+                self._run_callbacks(before, booster, number, [])
                 booster.update(fobj=gradients)
             if booster.num_trees() == trees:
                 return booster, number, True
@@ -315,7 +315,7 @@ class Boosting:
             trees = booster.num_trees()
             results = self._evaluate()
             report(number + 1, " ".join(f"{name} {metric} {value:.4f}" for name, metric, value, _ in results[:1]))
-            if self._after(booster, number, results):
+            if self._end_round(booster, number, results):
                 return booster, number + 1, True
         return booster, last, False
 
@@ -324,16 +324,18 @@ class Boosting:
             results = [self._lightgbm.EvalResult(*result) for result in results]
         return self._lightgbm.callback.CallbackEnv(booster, self._params, number, 0, self._options.rounds, results)
 
-    def _call(self, callbacks: Sequence[Callable[..., Any]], booster: Any, number: int, results: list[Any]) -> None:
+    def _run_callbacks(
+        self, callbacks: Sequence[Callable[..., Any]], booster: Any, number: int, results: list[Any]
+    ) -> None:
         for callback in callbacks:
             callback(self._environment(booster, number, results))
             self._params = main_names(self._params)  # a callback may have set parameters by any of their names
 
-    def _after(self, booster: Any, number: int, results: list[Any]) -> bool:
+    def _end_round(self, booster: Any, number: int, results: list[Any]) -> bool:
         """Call the callbacks that follow a round. Returns whether to stop."""
         try:
             after = [c for c in self._options.callbacks if not getattr(c, "before_iteration", False)]
-            self._call(after, booster, number, results)
+            self._run_callbacks(after, booster, number, results)
         except self._lightgbm.callback.EarlyStopException as stop:
             self._best, self._keeps_best = (0.0, stop.best_iteration + 1), True
             return True

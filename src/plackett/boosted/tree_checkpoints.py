@@ -1,4 +1,4 @@
-"""Checkpoints of a training: one file, replaced as a whole, read without executing anything."""
+"""Checkpoints of a training run: one file, replaced as a whole, read without executing anything."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 Each module defines a group of commands: `data` (info, evaluate), `models` (train, predict), `aggregate`, `reproduce`,
 `bench`, `compiling` (compile) and `demo`. Start with `app`, the application that they join. `outputs` checks output
-files before the work starts, and `reports` has the --report option. Commands only parse options and print; they may
-import every other package, and do so inside the command, so that `plackett --help` stays fast. Nothing imports this
-package.
+files before the work starts, `comparison_options` describes tables of comparisons, and `reports` has the --report
+option. Commands only parse options and print; they may import every other package, and do so inside the command, so
+that `plackett --help` stays fast. Nothing imports this package.
 """
 
 import sys

@@ -1,12 +1,17 @@
 """Ranking data: containers, file readers and writers, generators and splits.
 
-Start with `containers` (RankingData, MultilabelData with its label matrices, Ballots) and `comparisons`, which
-everything here returns, then `formats`, which detects a file's format and picks the reader: `letor`, `xmc`, `preflib`,
-`rankings_csv` or `frames`. `comparison_tables` reads comparisons of two sides, `scores` predictions. `files`,
-`sparse_text` and `parsing_kernels` are shared by the readers; `untrusted` parses JSON and arrays that anyone may have
-written. `clicks` makes labels from logs of clicks, and `positions` holds what models learn about positions.
-`description` summarises a data set, `splits` makes folds, and `generators` simulates data with known truth. May import
-`likelihood`, `distribution` and the modules below them; not `metrics`, nor any model.
+Start with `containers`, then `formats`. May import `likelihood`, `distribution` and the modules below them; not
+`metrics`, nor any model.
+
+containers      RankingData, MultilabelData with its label matrices, Ballots; also comparisons, preference_graphs
+listed_rows     checked rows in lists, the form in which all rankers are fitted
+formats         detects a file's format and picks the reader: letor, xmc, preflib, rankings_csv or frames
+                comparison_tables reads comparisons of two sides, scores reads predictions
+shared          by readers: files, sparse_text, csv_table, csv_columns, parsing_kernels; factors numbers names
+untrusted       JSON and arrays that anyone may have written; parquet_sizes bounds tables, text makes names safe
+clicks          labels from logs of clicks; positions holds what models learn about positions
+description     summarises a data set; splits makes folds, and hashes identifies data
+generators      simulated data with known truth
 """
 
 from plackett.data.clicks import ClickLabels, cascade_labels, last_click_labels

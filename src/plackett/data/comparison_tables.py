@@ -111,7 +111,7 @@ def load_comparisons(
     sides = [table.factor(column) for column in (columns.left, columns.right)]
     for column, factor in zip((columns.left, columns.right), sides, strict=True):
         table.check_present(column, factor)
-    names, (left_codes, right_codes) = _together(sides)
+    names, (left_codes, right_codes) = _common_names(sides)
     _check_differ(table, columns, left_codes, right_codes, names)
     outcome = _read_outcome(table, columns, left_codes, right_codes, names, outcomes or {})
     found = [_difference(table, column) for column in chosen.values()]
@@ -264,10 +264,10 @@ def _read_json_lines(source: Source) -> tuple[list[str], Iterator[Sequence[Any]]
     columns = list(first)
 
     def rows() -> Iterator[Sequence[Any]]:
-        yield [_plain(value) for value in first.values()]
+        yield [_name_or_text(value) for value in first.values()]
         for number, line in lines:
             found = _json_object(line, name, number)
-            yield [_plain(found.get(column)) for column in columns]
+            yield [_name_or_text(found.get(column)) for column in columns]
 
     return columns, rows()
 
@@ -282,7 +282,7 @@ def _json_object(line: str, file: str, number: int) -> dict[str, Any]:
     return found
 
 
-def _plain(value: Any) -> Any:
+def _name_or_text(value: Any) -> Any:
     """A value that can be a name; nested ones become text."""
     return value if isinstance(value, str | int | float | type(None)) else json.dumps(value)
 
@@ -309,11 +309,11 @@ class ComparisonColumns:
     winner: str | tuple[str, str] | None
 
     def __str__(self) -> str:
-        ends = f"won by {self.left}" if self.winner is None else f"outcome in {_listed(self.winner)}"
+        ends = f"won by {self.left}" if self.winner is None else f"outcome in {_winner_columns(self.winner)}"
         return f"{self.left} against {self.right}, {ends}"
 
 
-def _listed(winner: str | tuple[str, str]) -> str:
+def _winner_columns(winner: str | tuple[str, str]) -> str:
     return winner if isinstance(winner, str) else " and ".join(winner)
 
 
@@ -393,7 +393,7 @@ def _feature_columns(features: Features | None) -> dict[str, str | tuple[str, st
 # Values
 
 
-def _together(sides: Sequence[Factor]) -> tuple[list[Any], list[npt.NDArray[np.int32]]]:
+def _common_names(sides: Sequence[Factor]) -> tuple[list[Any], list[npt.NDArray[np.int32]]]:
     """The names of both sides, sorted if they can be, and the codes of each side among them."""
     order = [name for side in sides for name in side.names]
     names = sorted_names(set(order), order)
@@ -429,8 +429,8 @@ def _read_outcome(
     winners = table.factor(columns.winner)
     table.check_present(columns.winner, winners)
     spelled = _spelling(columns, outcomes)
-    by_word = np.array([_by_word(value, spelled) for value in winners.names], np.int8)[winners.codes]
-    by_name = _by_name(winners, left, right, names)
+    by_word = np.array([_outcome_of_word(value, spelled) for value in winners.names], np.int8)[winners.codes]
+    by_name = _outcomes_of_names(winners, left, right, names)
     unknown = (by_word == _NOT_YET) & (by_name == _NOT_YET)
     unclear = (by_word != by_name) & (by_word != _NOT_YET) & (by_name != _NOT_YET)
     for rows, problem, remedy in (
@@ -464,13 +464,13 @@ def _key(value: Any) -> Any:
     return value.strip().lower() if isinstance(value, str) else value
 
 
-def _by_word(value: Any, spelled: Mapping[Any, int]) -> int:
+def _outcome_of_word(value: Any, spelled: Mapping[Any, int]) -> int:
     if _key(value) in spelled:
         return spelled[_key(value)]
     return _POINTS.get(_number(value), _NOT_YET)
 
 
-def _by_name(
+def _outcomes_of_names(
     winners: Factor, left: npt.NDArray[Any], right: npt.NDArray[Any], names: list[Any]
 ) -> npt.NDArray[np.int8]:
     places = {name: number for number, name in enumerate(names)}
@@ -499,7 +499,7 @@ def _weights(table: _ComparisonTable, column: str) -> npt.NDArray[np.float64]:
 def _sorted_factor(table: _ComparisonTable, column: str) -> Factor:
     factor = table.factor(column)
     table.check_present(column, factor)
-    names, (codes,) = _together([factor])
+    names, (codes,) = _common_names([factor])
     numbers = _numbers(names)
     if np.isnan(numbers).any():
         return Factor(codes, names)

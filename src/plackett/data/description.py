@@ -32,13 +32,13 @@ def describe(data: Any) -> Description:
     raise TypeError(f"data must be RankingData, MultilabelData or Ballots, got {type(data).__name__}")
 
 
-def _spread(values: npt.NDArray[Any]) -> str:
+def _range_text(values: npt.NDArray[Any]) -> str:
     if len(values) == 0:
         return "none"
     return f"{values.min():,g} to {values.max():,g}, mean {values.mean():,.2f}, median {np.median(values):,g}"
 
 
-def _count(values: npt.NDArray[Any], zeros: int = 0) -> Bars:
+def _bars(values: npt.NDArray[Any], zeros: int = 0) -> Bars:
     """How often each value occurs, in bins if there are many distinct values. `zeros` are counted in addition."""
     found, counts = np.unique(values, return_counts=True)
     if zeros:
@@ -90,14 +90,18 @@ def _(data: RankingData) -> Description:
             "feature values that are not zero": _share(nonzero, cells),
             "feature values that are missing": _share(missing, cells),
             "items with an identifier": 0 if data.ids is None else int((np.asarray(data.ids) != "").sum()),
-            "items in a list": _spread(sizes),
-            "tiers in a list": _spread(tiers),
-            "items in a tier": _spread(tier_sizes),
+            "items in a list": _range_text(sizes),
+            "tiers in a list": _range_text(tiers),
+            "items in a tier": _range_text(tier_sizes),
             "items tied with another of their list": _share(tier_sizes[tier_sizes > 1].sum(), len(data.y)),
             "lists without a preference (all items tied)": _share((tiers <= 1).sum(), len(data)),
             "lists without a relevant item (no label above 0)": _share((best <= 0).sum() + (~filled).sum(), len(data)),
         },
-        histograms={"grades": _count(data.y), "items in a list": _count(sizes), "items in a tier": _count(tier_sizes)},
+        histograms={
+            "grades": _bars(data.y),
+            "items in a list": _bars(sizes),
+            "items in a tier": _bars(tier_sizes),
+        },
     )
 
 
@@ -107,16 +111,16 @@ def _(data: MultilabelData) -> Description:
     labels, features = np.diff(Y.indptr), np.diff(data.X.indptr)
     given = np.sort(np.unique(Y.indices, return_counts=True)[1])[::-1]
     unused, top = Y.shape[1] - len(given), max(1, Y.shape[1] // 10)
-    histograms = {"labels in a row": _count(labels), "rows with a label": _count(given, unused)}
+    histograms = {"labels in a row": _bars(labels), "rows with a label": _bars(given, unused)}
     if len(np.unique(Y.data)) > 1:
-        histograms["grades"] = _count(Y.data)
+        histograms["grades"] = _bars(Y.data)
     return Description(
         facts={
             "rows": len(data),
             "features": data.X.shape[1],
             "labels": Y.shape[1],
-            "features in a row": _spread(features),
-            "labels in a row": _spread(labels),
+            "features in a row": _range_text(features),
+            "labels in a row": _range_text(labels),
             "rows without labels": _share((labels == 0).sum(), len(data)),
             "rows without features": _share((features == 0).sum(), len(data)),
             "labels that no row has": _share(unused, Y.shape[1]),
@@ -136,12 +140,12 @@ def _(data: Ballots) -> Description:
         "ballots cast": float(np.sum(data.weights)),
         "items": len(data.names),
         "features of a ballot": 0 if data.X is None else data.X.shape[1],
-        "items on a ballot": _spread(sizes),
-        "tiers on a ballot": _spread(tiers),
-        "items in a tier": _spread(tier_sizes),
+        "items on a ballot": _range_text(sizes),
+        "tiers on a ballot": _range_text(tiers),
+        "items in a tier": _range_text(tier_sizes),
         "ballots with ties": _share((~strict).sum(), len(data)),
         "ballots that rank all items": _share(complete.sum(), len(data)),
         "ballots without a preference": _share((tiers <= 1).sum(), len(data)),
         "items that no ballot ranks": len(data.names) - len(np.unique(data.items)),
     }
-    return Description(facts, {"items on a ballot": _count(sizes), "items in a tier": _count(tier_sizes)})
+    return Description(facts, {"items on a ballot": _bars(sizes), "items in a tier": _bars(tier_sizes)})

@@ -34,7 +34,7 @@ def different_training(version: str | None) -> str:
     """Say why a checkpoint with another fingerprint is refused; `version` of Plackett wrote it, if known."""
     written = "an earlier version" if version is None else str(version)[:40]
     return (
-        "the checkpoint belongs to a different training: data or parameters differ, or the version of Plackett "
+        "the checkpoint belongs to a different training run: data or parameters differ, or the version of Plackett "
         f"(written by {written}, this is {plackett.__version__})"
     )
 

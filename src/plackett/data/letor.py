@@ -401,7 +401,7 @@ def dump_letor(data: RankingData, target: Source, *, first_index: int = 1) -> No
     if first_index not in (0, 1):
         raise ValueError(f"first_index must be 0 or 1, got {first_index!r}")
     check_kind("data", data, RankingData)
-    data = _plain(data)
+    data = _canonical_rows(data)
     for name, values in (("X", data.X.data if _is_sparse(data.X) else data.X), ("y", data.y)):
         if np.isinf(values).any() or (name == "y" and np.isnan(values).any()):
             raise ValueError(f"{name} must be finite{' or NaN' if name == 'X' else ''} to be written as text")
@@ -411,7 +411,7 @@ def dump_letor(data: RankingData, target: Source, *, first_index: int = 1) -> No
         _write_rows(data, file, first_index)
 
 
-def _plain(data: RankingData) -> RankingData:
+def _canonical_rows(data: RankingData) -> RankingData:
     """Return the data with canonical rows and float64 labels; refuse what the text format cannot represent."""
     X = data.X
     if hasattr(X, "tocsr"):

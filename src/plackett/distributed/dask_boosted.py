@@ -72,11 +72,11 @@ def _fit(
     evaluation: Sequence[Rows],
     init_model: Any,
 ) -> TreeModel:
-    layout, cuts, parts = _spread(client, workers, train)
+    layout, cuts, parts = _distribute_rows(client, workers, train)
     if layout.rows < 2:
         raise ValueError(f"X must hold at least two rows, got {layout.rows}: 1 sample cannot be ranked")
-    evaluated = [(rows.name, _spread(client, workers[: len(parts)], rows)[2]) for rows in evaluation]
-    workers, sampled = workers[: len(parts)], _sampled(layout, cuts, settings)
+    evaluated = [(rows.name, _distribute_rows(client, workers[: len(parts)], rows)[2]) for rows in evaluation]
+    workers, sampled = workers[: len(parts)], _rows_for_bins(layout, cuts, settings)
     evaluation_parts = [
         [(name, found[rank] if rank < len(found) else None) for name, found in evaluated] for rank in range(len(parts))
     ]
@@ -90,7 +90,7 @@ def _fit(
     return model
 
 
-def _spread(client: Any, workers: Sequence[str], rows: Rows) -> tuple[Layout, IntArray, list[Any]]:
+def _distribute_rows(client: Any, workers: Sequence[str], rows: Rows) -> tuple[Layout, IntArray, list[Any]]:
     """Distribute rows in parts of whole lists and about equal size, one per worker. Returns layout, cuts and parts."""
     if isinstance(rows, ListedRows):
         layout = Layout(np.array([0, len(rows)]), np.unique(rows.offsets))
@@ -109,7 +109,7 @@ def _spread(client: Any, workers: Sequence[str], rows: Rows) -> tuple[Layout, In
     return layout, cuts, parts
 
 
-def _sampled(layout: Layout, cuts: IntArray, settings: TreeSettings) -> list[IntArray] | None:
+def _rows_for_bins(layout: Layout, cuts: IntArray, settings: TreeSettings) -> list[IntArray] | None:
     """The rows of each part that bins are found from; None: all of them."""
     size = int(main_names(settings.lightgbm_params or {}).get("bin_construct_sample_cnt", _SAMPLED_ROWS))
     if size >= layout.rows:
@@ -131,18 +131,18 @@ def _train(
     init_model: Any,
 ) -> TreeModel | None:
     """Fit to the lists of this worker, together with the others. All get the same model; the first returns it."""
-    train = _listed(held[0], "train")
+    train = _rows_of_part(held[0], "train")
     threads = threads_to_fit(settings.n_jobs, train.X, import_distributed().get_worker().state.nthreads)
     settings = replace(settings, progress=False, n_jobs=threads)
     # No metric has a value for a list of one row, so that it can stand for a part without rows.
     nothing = ListedRows(train.X[:1], np.zeros(1), Lists(np.array([0, 1])), np.ones(1))
-    evaluation = [replace(nothing, name=name) if part is None else _listed(part, name) for name, part in held[1]]
+    evaluation = [replace(nothing, name=name) if part is None else _rows_of_part(part, name) for name, part in held[1]]
     peers = _WorkerPeers(member, settings, share)
     model = fit_trees(settings, train, evaluation, init_model=init_model, peers=peers)
     return model if member.rank == 0 else None
 
 
-def _listed(part: ListedRows | Block, name: str) -> ListedRows:
+def _rows_of_part(part: ListedRows | Block, name: str) -> ListedRows:
     """The rows of a part; those that come from Dask collections are checked here."""
     if isinstance(part, ListedRows):
         return part
@@ -268,5 +268,5 @@ _links = _Links()
 
 
 def cut_links() -> None:
-    """End all trainings of this process that wait for others."""
+    """End all training runs of this process that wait for others."""
     _links.cut()

@@ -111,7 +111,7 @@ def aligned_blocks(columns: Mapping[str, Any]) -> list[Block]:
 
 def map_rows(function: Callable[[Any], Any], X: Any, width: int | None = None) -> Any:
     """A Dask array of the results of `function` for each partition: one number per row, or `width` of them."""
-    call = import_dask().delayed(_of_rows)
+    call = import_dask().delayed(_call_on_rows)
     from dask.array import concatenate, from_delayed
 
     sizes = getattr(X, "chunks", ((np.nan,),))[0]
@@ -125,7 +125,7 @@ def map_rows(function: Callable[[Any], Any], X: Any, width: int | None = None) -
     return concatenate(parts, allow_unknown_chunksizes=True)
 
 
-def _of_rows(function: Callable[[Any], Any], block: Any, tail: tuple[int, ...]) -> npt.NDArray[np.float64]:
+def _call_on_rows(function: Callable[[Any], Any], block: Any, tail: tuple[int, ...]) -> npt.NDArray[np.float64]:
     return np.asarray(function(block)) if _count_rows(block) else np.zeros((0, *tail))
 
 

@@ -111,7 +111,7 @@ def sample_thresholds(integrand: TierIntegrand, envelope: Envelope, generator: t
 
 @dataclass(frozen=True)
 class TieredRows:
-    """Items of each row sorted by descending label; tiers numbered through all rows."""
+    """Items of each row sorted by descending label; tiers are numbered consecutively over all rows."""
 
     order: Tensor  # (rows, N) item at each sorted position
     tier: Tensor  # (rows, N) its tier

@@ -1,8 +1,10 @@
 """The scikit-learn contract of every model, and nothing else: parameters, argument checks, fit, predict, save, load.
 
 Start with `ranker`, the base of all rankers (lists from qid or group, ranks from scores, `score`), then any estimator,
-one per file. `network_estimator` is the base of the two that train networks, and `persistence` reads and writes models.
-`plackett.arguments` has the checks of parameters. Fitting itself lives in `boosted`, `linear`, `neural` and
+one per file: `boosted`, `linear`, `coordinate_ascent`, `neural`, `extreme`, `aggregator`. `network_estimator` is the
+base of the two that train networks, `plain_estimator` that of the aggregator, and `persistence` reads and writes
+models. `lightgbm_arguments` takes the arguments of LightGBM's rankers, and `plackett.arguments` has the checks of
+parameters. Fitting itself lives in `boosted`, `linear`, `neural` and
 `aggregation`. May import everything below; nothing below imports from here.
 """
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from plackett.aggregation.covariances import COVARIANCES
 from plackett.aggregation.evidence import Evidence
-from plackett.aggregation.fitting import Settings, Warm, WorthFit, fit_worths
+from plackett.aggregation.fitting import WarmStart, WorthFit, WorthSettings, fit_worths
 from plackett.aggregation.groups import deviation_variance
 from plackett.aggregation.item_features import check_item_features
 from plackett.aggregation.leaderboard import MOST_SAVED, Leaderboard
@@ -233,12 +233,12 @@ class RankAggregator(Leaderboard, SavedModel, PlainEstimator):
             self.coef_names_ = names
             self.coef_, self.coef_standard_errors_ = fit.coefficients()
 
-    def _warm(self) -> Warm | None:
+    def _warm(self) -> WarmStart | None:
         """Where `partial_fit` starts."""
         fit = getattr(self, "_fit", None)
         if fit is None or fit.data.X is not None or not getattr(self, "_starts_warm", False):
             return None
-        return Warm(dict(zip(self.items_, self.scores_, strict=True)), fit.parameters[fit.data.head :])
+        return WarmStart(dict(zip(self.items_, self.scores_, strict=True)), fit.parameters[fit.data.head :])
 
     def _fit_groups(self, data: Comparisons) -> None:
         """One board per category; shared ones are shrunk towards the board of all by the variance between them."""
@@ -284,8 +284,8 @@ class RankAggregator(Leaderboard, SavedModel, PlainEstimator):
         finally:
             self._starts_warm = False
 
-    def _settings(self) -> Settings:
-        return Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
+    def _settings(self) -> WorthSettings:
+        return WorthSettings(**{field.name: getattr(self, field.name) for field in fields(WorthSettings)})
 
     def _check_evidence(self, evidence: Evidence) -> None:
         if evidence.ballots == 0:

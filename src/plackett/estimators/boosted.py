@@ -371,7 +371,7 @@ class BoostedRanker(ClickRanker):
         return rows
 
     def _fingerprint(self, train: ListedRows, evaluation: Sequence[ListedRows], init_model: Any) -> str:
-        """What a checkpoint must share with a training to be resumed."""
+        """What a checkpoint and the training run that resumes it must have in common."""
         parameters = {k: str(v) for k, v in self.get_params().items() if k not in ("n_estimators", "progress")}
         if is_function(self.objective):  # its address in memory differs from run to run
             code = getattr(getattr(self.objective, "__code__", None), "co_code", b"")

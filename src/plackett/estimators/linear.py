@@ -40,7 +40,7 @@ from plackett.estimators.persistence import COEFFICIENTS, COVARIANCE, measures_f
 from plackett.estimators.ranker import BaseRanker, ClickRanker, check_graph_options
 from plackett.likelihood.partial_orders.order_objective import PartialOrderObjective
 from plackett.linear.features import scaled_features, with_position_columns
-from plackett.linear.inference import Coordinates, covariance_of, finish, natural_coordinates
+from plackett.linear.inference import Coordinates, covariance_of, natural_coordinates, polish
 from plackett.linear.solvers import SOLVERS, LinearProblem, solve
 from plackett.linear.summary import CoefficientSummary
 from plackett.linear.tier_likelihood import LIKELIHOODS, TieredLikelihood, make_likelihood
@@ -126,7 +126,7 @@ class LinearModel(BaseRanker):
         if found.lost.any():
             lost = [name for name, is_lost in zip(self._names(), found.lost, strict=True) if is_lost]
             warnings.warn(
-                f"no coefficient is learned for {_shortened(lost)}: within each list the numbers differ by no more "
+                f"no coefficient is learned for {_name_list(lost)}: within each list the numbers differ by no more "
                 "than the rounding of float64. Subtract a constant before converting to float64",
                 stacklevel=3,
             )
@@ -169,7 +169,7 @@ class LinearModel(BaseRanker):
         self.evals_result_ = measures_from_json(self.evals_result_)
 
 
-def _shortened(names: Sequence[str]) -> str:
+def _name_list(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
@@ -438,7 +438,7 @@ class LinearRanker(ClickRanker, LinearModel):
             covariance = nothing if found is None else found
             self.note_ = "" if found is not None else "no standard errors: the information is not positive here"
         else:
-            done = finish(problem, b, coordinates)
+            done = polish(problem, b, coordinates)
             covariance = done.covariance
             if not done.separated.any():
                 b = done.coefficients
@@ -465,7 +465,7 @@ class LinearRanker(ClickRanker, LinearModel):
         names += ["positions"] * (len(parts) - len(names))
         involved = [names[i] for i in np.argsort(-parts) if parts[i] > 0.01]
         return (
-            f"the estimate is infinite: a combination of {_shortened(involved)} never contradicts the labels, so the "
+            f"the estimate is infinite: a combination of {_name_list(involved)} never contradicts the labels, so the "
             "likelihood increases along it without bound (separation). The coefficients are where the solver stopped. "
             "Set l2 above 0, or leave features out"
         )

@@ -310,7 +310,7 @@ class NeuralRanker(NeuralEstimator, ClickRanker):
         check_is_fitted(self, "networks_")
         sees_lists = any(network.sees_lists for network in self.networks_)
         if sees_lists or qid is not None or group is not None:
-            X, _, given = self._given(X, None, qid, group)
+            X, _, given = self._read_input(X, None, qid, group)
             lists = self._need_lists("predict", X, given)
         else:
             X = self._to_predict(X)

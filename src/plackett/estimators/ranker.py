@@ -102,7 +102,9 @@ class BaseRanker(SavedModel, BaseEstimator):
             raise ValueError(f"query_column {self.query_column!r} is not among the columns {names}")
         return X.drop(columns=[self.query_column]), X[self.query_column].to_numpy()
 
-    def _given(self, X: Any, y: Any, qid: Any, group: Any, sample_weight: Any = None) -> tuple[Any, Any, Lists | None]:
+    def _read_input(
+        self, X: Any, y: Any, qid: Any, group: Any, sample_weight: Any = None
+    ) -> tuple[Any, Any, Lists | None]:
         """Features, labels and lists in any form that users have them; None if there are no lists."""
         if isinstance(X, RankingData):
             if y is not None or qid is not None or group is not None:
@@ -143,7 +145,7 @@ class BaseRanker(SavedModel, BaseEstimator):
         """Checked rows in the order of their lists."""
         if y is None and not isinstance(X, RankingData | MultilabelData | Ballots):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        X, y, lists = self._given(X, y, qid, group, sample_weight)
+        X, y, lists = self._read_input(X, y, qid, group, sample_weight)
         X = self._features(X, reset=reset)
         rows = make_listed_rows(X, y, make_lists(X.shape[0]) if lists is None else lists, sample_weight, name)
         if lists is None:
@@ -199,7 +201,7 @@ class BaseRanker(SavedModel, BaseEstimator):
 
     def rank(self, X: Any, *, qid: Any = None, group: Any = None) -> npt.NDArray[np.int64]:
         """The place of each row within its list, from 1; equal scores keep the order of rows. X: or a RankingData."""
-        X, _, given = self._given(X, None, qid, group)
+        X, _, given = self._read_input(X, None, qid, group)
         lists = self._need_lists("rank", X, given)
         return ranks_of(self._predict_lists(X, lists), lists)
 
@@ -218,7 +220,7 @@ class BaseRanker(SavedModel, BaseEstimator):
         In grid search and cross-validation scikit-learn passes qid only with metadata routing:
         `sklearn.set_config(enable_metadata_routing=True)`.
         """
-        X, y, given = self._given(X, y, qid, group, sample_weight)
+        X, y, given = self._read_input(X, y, qid, group, sample_weight)
         lists = self._need_lists("score", X, given)
         labels = check_labels(y, X.shape[0])
         scores = self._predict_lists(X, lists)

@@ -1,10 +1,10 @@
 """The experiments of three papers and two of our own, run by `plackett reproduce NAME`.
 
 `pl_partition`, `listpl` and `plrank` hold one paper each, `synthesis` our own, `baselines` the rival classifiers.
-Start reading at `framework`. `datasets`, `ranking_data` and `multilabel_data` load data; `results` and `document`
-write reports; `tie_demo` and `tie_bias` serve `plackett demo`, `tie_costs` serves `plackett bench`.
-This package may import anything in Plackett except `cli`, and only `cli` may import it.
-It lives inside the package because `plackett reproduce` must work from an installed wheel.
+Start reading at `framework`. `datasets`, `ranking_data` and `multilabel_data` load data, `determinism` and `timing`
+serve all; `results` and `document` write reports; `tie_demo` and `tie_bias` serve `plackett demo`, `tie_costs` serves
+`plackett bench`. This package may import anything in Plackett except `cli`, and only `cli` may import it. It
+lives inside the package because `plackett reproduce` must work from an installed wheel.
 """
 
 from importlib import import_module

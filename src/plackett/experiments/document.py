@@ -102,7 +102,7 @@ def _section(experiment: Experiment, about: dict[str, Any], findings: Findings, 
     if findings.compared:
         parts.append(_table([*findings.compared_columns, "paper", "ours", "difference", "standard error"],
                             [_numbers(row) for row in findings.compared]))  # fmt: skip
-    parts += [_shown(table) for table in _short_tables(findings)]
+    parts += [_table_with_caption(table) for table in _short_tables(findings)]
     parts += findings.remarks
     return "\n\n".join(parts) + "\n"
 
@@ -112,7 +112,7 @@ def _short_tables(findings: Findings) -> list[Table]:
     return [block for block in blocks if isinstance(block, Table) and len(block.rows) <= _MOST_ROWS]
 
 
-def _shown(table: Table) -> str:
+def _table_with_caption(table: Table) -> str:
     columns = [Column(column) if isinstance(column, str) else column for column in table.columns]
     titles = [f"{column.title} ({column.unit})" if column.unit else column.title for column in columns]
     rows = [[cell_text(value, column.format) for value, column in zip(row, columns, strict=True)] for row in table.rows]

@@ -36,7 +36,7 @@ def load(name: str, data: DataFolder) -> tuple[MultilabelData, MultilabelData]:
     return _generated(shape, int(share.removeprefix(" 1/") or 1))
 
 
-def used(names: Iterable[str], data: DataFolder) -> list[str]:
+def usable_data(names: Iterable[str], data: DataFolder) -> list[str]:
     """Select the available data sets, and the stand-ins whose real data set is not available."""
     there = [name for name in names if name in SHORT_NAMES and data.find(name)]
     return [name for name in names if name in there or (_STAND_IN in name and _real(name) not in there)]
@@ -69,7 +69,7 @@ def _generated(name: str, part: int) -> tuple[MultilabelData, MultilabelData]:
     return generated.select(range(n_train)), generated.select(range(n_train, n_train + n_test))
 
 
-def judge(top: IntArray, train: MultilabelData, test: MultilabelData) -> dict[str, list[float]]:
+def measure_top_labels(top: IntArray, train: MultilabelData, test: MultilabelData) -> dict[str, list[float]]:
     """Compute `MEASURES` and `LABEL_NDCG` at `PLACES`, in percent. `top` holds the best labels, (rows, at least 10).
 
     Propensities come from the training rows. Propensity-scored measures divide the total achieved over all rows by the

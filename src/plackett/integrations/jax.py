@@ -138,7 +138,7 @@ def _log_likelihood_per_item(scores: Any, labels: Any, segment: Any, is_item: An
 
 
 class _TierSegments(NamedTuple):
-    """Items sorted by list and descending label. Tiers and lists are numbered through; there is room for one per item.
+    """Items sorted by list and descending label. Tiers and lists have consecutive numbers, one per item at most.
 
     order       (items,) position of each sorted item in the input
     tier, list  (items,) of each sorted item

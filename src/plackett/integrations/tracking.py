@@ -7,7 +7,7 @@
 The same callback serves BoostedRanker, lightgbm.train, NeuralRanker and ExtremeClassifier. Measures are named "valid/
 ndcg@10" after the evaluation set and the metric, and "loss", "rate", "seconds" for networks; the step is the round or
 epoch, from 1. A fit that trains several networks (an ensemble, several learning rates) repeats the epochs: the measures
-of the second training are named "training_2/...", and so on.
+of the second training run are named "training_2/...", and so on.
 """
 
 from __future__ import annotations

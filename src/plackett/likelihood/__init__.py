@@ -1,11 +1,11 @@
 """The exact likelihood of tiered rankings under Plackett-Luce.
 
-May import the foundation (arguments, lists, threads, compilation, graphs, errors) and nothing else of the package.
-torch is imported only by torch_op, vectorised and partial_orders.torch_value. Start reading in `partition`, then
-`integral`.
+May import the foundation (arguments, lists, threads, compilation, graphs, objective, errors) and nothing else of
+Plackett. torch is imported only by torch_op, vectorised and partial_orders.torch_value. Start reading in `partition`,
+then `integral`.
 
 border       partition (NumPy, dispatch to torch); torch_op (autograd: lists, and few positives among many columns)
-core         make_tiers: labels -> tiers; evaluate: value and derivatives of tiers
+core         make_tiers: labels -> tiers; evaluate_tiers: value and derivatives of tiers
 one tier     integral: node placement, closed forms, derivatives; cutoff: a tier that straddles the cut-off
 lists        list_kernels, hessian (along directions), leaves (along leaves of trees), vectorised (torch operations)
 shared       kernel_parts, constants, elementary (exponentials that vectorise), sparse_kernels

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from plackett.arguments import DEFAULT_TOL, check_choice, is_torch
 from plackett.compilation import kernel
 from plackett.likelihood.constants import LARGEST_SCORE
-from plackett.likelihood.core import Tiers, evaluate, make_tiers, raise_bad_score
+from plackett.likelihood.core import Tiers, evaluate_tiers, make_tiers, raise_bad_score
 from plackett.likelihood.partition import PartitionDerivatives
 from plackett.lists import flat_lists, offsets_from_sizes, takes_mask
 from plackett.threads import run_over_ranges
@@ -60,7 +60,7 @@ def approximate_derivatives(
     tiers = make_tiers(lists.labels, lists.offsets)
     if ties == "random":
         broken = break_ties(tiers, np.random.default_rng(random_state), bottom)
-        derivatives = evaluate(lists.scores, broken, tol=DEFAULT_TOL[np.dtype(np.float64)], derivatives=True)
+        derivatives = evaluate_tiers(lists.scores, broken, tol=DEFAULT_TOL[np.dtype(np.float64)], derivatives=True)
     else:
         derivatives = efron_or_breslow(lists.scores, tiers, efron=ties == "efron", bottom=bottom == "ordered")
     value, gradient, curvature = derivatives

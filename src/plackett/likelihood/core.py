@@ -1,7 +1,7 @@
 """The core of the exact likelihood: labels of ragged lists turned into tiers, and value and derivatives of those tiers.
 
-`make_tiers` sorts labels once for all evaluations with the same labels. `evaluate` takes flat float64 scores, `Tiers`
-and checked options; it validates nothing. The kernels notice scores that are not finite in passing, and
+`make_tiers` sorts labels once for all evaluations with the same labels. `evaluate_tiers` takes flat float64 scores,
+`Tiers` and checked options; it validates nothing. The kernels notice scores that are not finite in passing, and
 `raise_bad_score` reports them.
 """
 
@@ -202,7 +202,7 @@ def depth_of(tol: float) -> float:
     return -math.log(tol) + _SAFETY
 
 
-def evaluate(
+def evaluate_tiers(
     scores: npt.NDArray[np.float64],
     tiers: Tiers,
     *,

@@ -21,7 +21,7 @@ from plackett.arguments import (
     check_top,
     is_torch,
 )
-from plackett.likelihood.core import evaluate, make_tiers
+from plackett.likelihood.core import evaluate_tiers, make_tiers
 from plackett.likelihood.midpoint import midpoint_log_likelihood
 from plackett.lists import flat_lists, takes_mask
 
@@ -56,7 +56,7 @@ def partition_log_likelihood(
         scores: log-worths w; 1-D (lists one after the other) or 2-D (one list per row); NumPy or torch.
         labels: any real numbers, in the shape of scores.
         offsets: where lists begin in 1-D scores, CSR style (length lists + 1). None: one list.
-        where: boolean mask in the shape of scores; unmarked entries are padding. `mask` is another name of it.
+        where: boolean mask in the shape of scores; unmarked entries are padding. `mask` is another name for it.
         top: count only the first `top` places of each list. A tier that straddles the cut-off contributes the
             probability that the places left are all taken by its items.
         quadrature: "adaptive", or "midpoint" for the fixed rule of Ma et al. (2021), kept as a reference.
@@ -90,7 +90,9 @@ def partition_log_likelihood(
         check_finite("scores", lists.scores)
         value = midpoint_log_likelihood(lists.scores, tiers, intervals=intervals, shift=shift)
     else:
-        value, _, _ = evaluate(lists.scores, tiers, top=cutoff, tol=check_tol(tol, lists.dtype), derivatives=False)
+        value, _, _ = evaluate_tiers(
+            lists.scores, tiers, top=cutoff, tol=check_tol(tol, lists.dtype), derivatives=False
+        )
     return value.astype(lists.dtype, copy=False)
 
 
@@ -122,7 +124,7 @@ def partition_derivatives(
     lists = flat_lists(scores, labels, offsets=offsets, where=where)
     tiers = make_tiers(lists.labels, lists.offsets)
     lists = replace(lists, labels=None)  # frees the memory for the results
-    value, gradient, curvature = evaluate(
+    value, gradient, curvature = evaluate_tiers(
         lists.scores,
         tiers,
         top=check_top(top),

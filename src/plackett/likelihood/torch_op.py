@@ -38,7 +38,7 @@ from plackett.arguments import (
 )
 from plackett.likelihood import vectorised
 from plackett.likelihood.constants import LARGEST_SCORE
-from plackett.likelihood.core import Tiers, TierWeighting, evaluate, make_tiers
+from plackett.likelihood.core import Tiers, TierWeighting, evaluate_tiers, make_tiers
 from plackett.likelihood.sparse_kernels import gradient_of_others, log_sum_of_others
 from plackett.likelihood.vectorised import work_type
 from plackett.lists import IntArray, check_offsets, flat_lists, offsets_from_sizes
@@ -47,6 +47,7 @@ from plackett.threads import at_most, run_over_ranges
 # Tensors: types, labels, precision, autograd functions with first derivatives only
 
 _HALF = (torch.float16, torch.bfloat16)
+_NOT_REDUCED = (torch.uint16, torch.uint32, torch.uint64)  # torch has no minimum and maximum of these
 _TWICE = (
     "the Plackett-Luce likelihood cannot be differentiated twice by autograd: call it without create_graph=True, or "
     "take the diagonal of its Hessian from plackett.partition_derivatives"
@@ -84,9 +85,10 @@ def exact_labels(labels: Tensor) -> Tensor:
     """Labels in the most precise type of their device, for losses that compute with them; never rounded."""
     dtype = work_type(labels.device)
     if _are_rounded(labels, dtype):
+        least, greatest = _range_of(labels)
         raise ValueError(
             f"labels must be at most {_largest_exact(dtype):,} in size for a loss that computes with them, got "
-            f"{int(labels.min())} to {int(labels.max())}: pass their ranks"
+            f"{least} to {greatest}: pass their ranks"
         )
     return labels.to(dtype)
 
@@ -98,7 +100,16 @@ def _largest_exact(dtype: torch.dtype) -> int:
 def _are_rounded(labels: Tensor, dtype: torch.dtype) -> bool:
     if labels.is_floating_point() or labels.dtype == torch.bool or labels.numel() == 0:
         return False
-    return int(labels.max()) > _largest_exact(dtype) or int(labels.min()) < -_largest_exact(dtype)
+    least, greatest = _range_of(labels)
+    return greatest > _largest_exact(dtype) or least < -_largest_exact(dtype)
+
+
+def _range_of(labels: Tensor) -> tuple[int, int]:
+    if labels.dtype in _NOT_REDUCED:
+        values = labels.detach().cpu().numpy()
+        return int(values.min()), int(values.max())
+    least, greatest = torch.aminmax(labels)
+    return int(least), int(greatest)
 
 
 def at_least_single(scores: Tensor) -> Tensor:
@@ -206,7 +217,7 @@ class _Partition(OnceDifferentiable):
             flat_labels = numpy_labels(labels)
             tiers = make_tiers(flat_labels, offsets)
             weights = None if weighting is None else tiers.weights(weighting, numpy_of(labels, np.float64))
-            value, gradient, _ = evaluate(
+            value, gradient, _ = evaluate_tiers(
                 numpy_of(scores, np.float64), tiers, top=top, tol=tol, derivatives=True, tier_weights=weights
             )
         return torch.from_numpy(value).to(scores.dtype), torch.from_numpy(gradient).to(scores.dtype)
@@ -448,7 +459,7 @@ class ExactShortLists:
     tol: float
 
     def compiled(self, scores: npt.NDArray[np.float64], tiers: Tiers) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        value, gradient, _ = evaluate(scores, tiers, top=self.top, tol=self.tol, derivatives=True)
+        value, gradient, _ = evaluate_tiers(scores, tiers, top=self.top, tol=self.tol, derivatives=True)
         return value, gradient
 
     def in_torch(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
@@ -578,33 +589,6 @@ def _backward_vectorised(
     row = torch.as_tensor(positives.row, device=scores.device)
     column = torch.as_tensor(positives.columns, device=scores.device)
     return gradient.index_put_((row, column), own.to(scores.dtype))
-
-
-@outside_graphs
-@in_single_precision
-def sparse_partition_log_likelihood(
-    scores: Tensor,
-    indices: Any,
-    offsets: Any,
-    *,
-    labels: Any = None,
-    top: int | None = None,
-    tol: float | None = None,
-) -> Tensor:
-    """The exact log-likelihood of rows whose positives are listed and whose other columns are the bottom tier.
-
-    Args:
-        scores: (rows, columns) torch tensor. A column of -inf is ignored, unless it is a positive.
-        indices: the positive columns of all rows, row after row.
-        offsets: where each row's positives begin, CSR style (length rows + 1).
-        labels: grades of the positives, one per index; None: all equal. Columns not listed are below all of them.
-        top, tol: as in `plackett.partition_log_likelihood`.
-
-    Returns:
-        One value per row, differentiable once; 0 for a row without positives.
-    """
-    positives = positives_of(scores, indices, offsets, labels)
-    return sparse_likelihood(scores, positives, ExactShortLists(check_top(top), tol_for(scores, tol)))
 
 
 def positives_of(scores: Tensor, indices: Any, offsets: Any, labels: Any) -> Positives:

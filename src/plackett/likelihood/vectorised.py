@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from plackett.likelihood.constants import DEEP_ITEMS, DEEP_LOG_Z, LARGEST_ANGLE, LARGEST_LOG_ODDS
-from plackett.likelihood.core import TierWeighting, check_tier_weights, evaluate, make_tiers
+from plackett.likelihood.core import TierWeighting, check_tier_weights, evaluate_tiers, make_tiers
 
 _MOST_DOUBLINGS = 8
 
@@ -27,7 +27,7 @@ def work_type(device: torch.device) -> torch.dtype:
 
 @dataclass(frozen=True)
 class SortedTiers:
-    """Items sorted by list and descending label; tiers numbered through all lists."""
+    """Items sorted by list and descending label; tiers are numbered consecutively over all lists."""
 
     order: Tensor  # (items,) position of each sorted item in the input
     tier: Tensor  # (items,) tier of each sorted item
@@ -212,7 +212,7 @@ def _straddling(log_odds: Tensor, tier: Tensor, places: Tensor, tol: float) -> t
     value, gradient = np.empty(count), np.empty(len(scores))
     cutoffs = places.cpu().numpy()
     for cutoff in np.unique(cutoffs):
-        values, gradients, _ = evaluate(scores, all_tiers, top=int(cutoff), tol=tol, derivatives=True)
+        values, gradients, _ = evaluate_tiers(scores, all_tiers, top=int(cutoff), tol=tol, derivatives=True)
         chosen = cutoffs == cutoff
         value[chosen] = values[chosen]
         of_item = np.repeat(chosen, sizes + 1)

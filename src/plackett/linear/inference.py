@@ -4,7 +4,7 @@ Every direction is measured by the information about it at zero scores. Directio
 data (features that are constant in every list, or combinations of others) and are left alone. In units of the others
 the problem is well conditioned, and solvers are fast.
 
-`finish` takes Newton steps from where a solver stopped: they lead to the optimum with all digits, or show that there is
+`polish` takes Newton steps from where a solver stopped: they lead to the optimum with all digits, or show that there is
 none. Where a direction orders all lists correctly, the likelihood increases along it without bound (separation):
 gradient and curvature both fall like exp(-distance), the solver stops somewhere by its tolerance, but the Newton step,
 their ratio, does not get shorter. Or the information has vanished altogether, though there was some at zero scores.
@@ -52,7 +52,7 @@ def natural_coordinates(problem: LinearProblem) -> Coordinates | None:
 
 
 @dataclass(frozen=True)
-class Finish:
+class PolishedFit:
     """Coefficients at the optimum and their covariance, and each feature's part in directions of separation.
 
     The covariance is infinite on the diagonal for features that are undetermined or separated, NaN off it.
@@ -63,7 +63,7 @@ class Finish:
     separated: Floats  # relative to the largest; zero throughout if there is an optimum
 
 
-def finish(problem: LinearProblem, b: Floats, coordinates: Coordinates) -> Finish:
+def polish(problem: LinearProblem, b: Floats, coordinates: Coordinates) -> PolishedFit:
     """Newton steps from b to the optimum, and the inverse of the information there."""
     change = 0.0
     for _ in range(_MOST_STEPS):
@@ -83,7 +83,7 @@ def finish(problem: LinearProblem, b: Floats, coordinates: Coordinates) -> Finis
         separated = (parts / parts.max(axis=0)).max(axis=1)
         shares = np.where(gone, np.inf, shares)  # the rest is known as well as without these directions
     unknown = coordinates.undetermined | (separated > _INVOLVED)
-    return Finish(b, _inverse(shares, directions, problem.total, unknown), separated)
+    return PolishedFit(b, _inverse(shares, directions, problem.total, unknown), separated)
 
 
 def covariance_of(problem: LinearProblem, b: Floats, coordinates: Coordinates) -> Floats | None:

@@ -106,7 +106,7 @@ def solve(problem: LinearProblem, solver: str, tol: float, max_iter: int, basis:
         axes: Any = hstack((eye_array(problem.features), -eye_array(problem.features)))
     else:
         axes = eye_array(problem.features) if basis is None else basis
-        how |= {"fun": partial(_along, problem, axes), "x0": np.zeros(axes.shape[1])}
+        how |= {"fun": partial(_smooth_on_axes, problem, axes), "x0": np.zeros(axes.shape[1])}
     if solver == "newton-cg":
         how |= {"method": "trust-ncg", "options": {"gtol": tol, "maxiter": max_iter}}
         how["hessp"] = lambda c, direction: axes.T @ problem.hessian_product(axes @ c, axes @ direction)
@@ -116,7 +116,7 @@ def solve(problem: LinearProblem, solver: str, tol: float, max_iter: int, basis:
     return axes @ found.x, int(found.nit)
 
 
-def _along(problem: LinearProblem, axes: Any, c: Floats) -> tuple[float, Floats]:
+def _smooth_on_axes(problem: LinearProblem, axes: Any, c: Floats) -> tuple[float, Floats]:
     """Value and gradient in the coordinates of the columns of `axes`."""
     value, gradient = problem.smooth(axes @ c)
     return value, axes.T @ gradient

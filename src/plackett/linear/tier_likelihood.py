@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from plackett.arguments import DEFAULT_TOL, NO_CUTOFF, check_top
 from plackett.likelihood.approximations import break_ties, efron_or_breslow
-from plackett.likelihood.core import Tiers, evaluate, make_tiers
+from plackett.likelihood.core import Tiers, evaluate_tiers, make_tiers
 from plackett.likelihood.hessian import divides_a_tier, hessian_products
 from plackett.likelihood.leaves import denominator_curvature
 from plackett.lists import IntArray
@@ -21,8 +21,6 @@ _STEP = 1e-5  # of central differences: truncation and rounding errors both leav
 class TieredLikelihood(Objective):
     """Minus the log-likelihood of tiers: exact, or by Efron's or Breslow's approximation."""
 
-    has_hessian_products: ClassVar[bool] = True
-
     def __init__(
         self, tiers: Tiers, weights: Floats, *, top: int = NO_CUTOFF, treatment: str = "exact", constant: float = 0.0
     ) -> None:
@@ -33,7 +31,7 @@ class TieredLikelihood(Objective):
 
     def _evaluate(self, scores: Floats) -> tuple[float, Floats, Floats]:
         if self._treatment == "exact":
-            value, gradient, curvature = evaluate(scores, self._tiers, top=self._top, tol=_TOL, derivatives=True)
+            value, gradient, curvature = evaluate_tiers(scores, self._tiers, top=self._top, tol=_TOL, derivatives=True)
         else:
             is_efron = self._treatment == "efron"
             value, gradient, curvature = efron_or_breslow(scores, self._tiers, efron=is_efron, bottom=False)

@@ -1,7 +1,7 @@
 """Losses: every ranking loss of the literature with one signature, and a registry of all of them.
 
-Start with `registry` (every loss by name, in all its forms), then `listwise`. May import likelihood, lists and the
-foundation; never the model families above. The registry needs no torch, all other modules do.
+Start with `registry` (every loss by name, in all its forms), then `listwise`. May import `data`, `distribution`,
+`likelihood` and the foundation; never the model families above. The registry needs no torch, all other modules do.
 
     name_loss(scores, labels, *, where=None, offsets=None, weights=None, reduction="mean", ...)
 

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from plackett.arguments import NO_CUTOFF, check_top
 from plackett.likelihood.approximations import efron_or_breslow
-from plackett.likelihood.core import TierWeighting, evaluate, make_tiers
+from plackett.likelihood.core import TierWeighting, evaluate_tiers, make_tiers
 from plackett.likelihood.leaves import denominator_curvature
 from plackett.likelihood.torch_op import exact_labels, numpy_labels
 from plackett.losses import listwise, loss_kernels, pair_sums, pairwise
@@ -84,7 +84,7 @@ def listpl(
     generator: torch.Generator | None = None,
 ) -> Floats:
     orders = listwise.drawn_orders(lists, psi, samples, generator)
-    return sum((_of_likelihood(lists, keys, top) for keys in orders), np.zeros(len(lists.scores))) / samples
+    return sum((_order_curvature(lists, keys, top) for keys in orders), np.zeros(len(lists.scores))) / samples
 
 
 def listmle(
@@ -97,22 +97,22 @@ def listmle(
     generator: torch.Generator | None = None,
 ) -> Floats:
     if ties == "exact":
-        return _of_likelihood(lists, lists.labels, top)
+        return _order_curvature(lists, lists.labels, top)
     bottom = bottom or listwise.BOTTOM[ties]
     if ties in ("efron", "breslow"):
         return efron_or_breslow(lists.numpy_scores(), lists.tiers(), efron=ties == "efron", bottom=bottom == "ordered")[
             2
         ]
     weighting = None if position_weights is None else listwise.position_weighting(lists, position_weights)
-    return _of_likelihood(lists, listwise.broken_ties(lists, ties, bottom, generator), top, weighting)
+    return _order_curvature(lists, listwise.broken_ties(lists, ties, bottom, generator), top, weighting)
 
 
 def ranknet(lists: LossLists) -> Floats:
-    return _of_pairs(lists, pair_sums.LOGISTIC)
+    return _pair_curvature(lists, pair_sums.LOGISTIC)
 
 
 def ranksvm(lists: LossLists) -> Floats:
-    return _of_pairs(lists, pair_sums.HINGE)
+    return _pair_curvature(lists, pair_sums.HINGE)
 
 
 def approx_ndcg(
@@ -140,7 +140,7 @@ def _run(lists: LossLists, cost: Any, call: Callable[..., int], *arguments: Any)
     return curvature
 
 
-def _of_pairs(lists: LossLists, kind: int) -> Floats:
+def _pair_curvature(lists: LossLists, kind: int) -> Floats:
     tiers = lists.tiers()
     return _run(
         lists, pairs_cost(lists), loss_kernels.pair_curvature_lists,
@@ -148,12 +148,14 @@ def _of_pairs(lists: LossLists, kind: int) -> Floats:
     )  # fmt: skip
 
 
-def _of_likelihood(lists: LossLists, labels: Tensor, top: int | None, weighting: TierWeighting | None = None) -> Floats:
+def _order_curvature(
+    lists: LossLists, labels: Tensor, top: int | None, weighting: TierWeighting | None = None
+) -> Floats:
     """-d2 log P. It can be negative if a cut-off divides a tier; the curvature of the denominators is then larger."""
     flat_labels, scores, cutoff = numpy_labels(labels), lists.numpy_scores(), check_top(top)
     tiers = make_tiers(flat_labels, lists.offsets)
     weights = None if weighting is None else tiers.weights(weighting, flat_labels)
-    _, _, curvature = evaluate(scores, tiers, top=cutoff, tol=_TOL, derivatives=True, tier_weights=weights)
+    _, _, curvature = evaluate_tiers(scores, tiers, top=cutoff, tol=_TOL, derivatives=True, tier_weights=weights)
     if cutoff != NO_CUTOFF and weights is None:
         return np.asarray(np.maximum(curvature, denominator_curvature(scores, tiers, cutoff)))
     return np.asarray(np.maximum(curvature, 0.0))

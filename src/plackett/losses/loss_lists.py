@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,7 +60,7 @@ class LossLists:
 
     @cached_property
     def have_one_length(self) -> bool:
-        sizes = np.diff(self.offsets)
+        sizes = self.offsets[1:] - self.offsets[:-1]
         return len(sizes) > 0 and bool((sizes == sizes[0]).all()) and sizes[0] > 0
 
     def padded(self, values: Tensor, fill: float) -> Tensor:
@@ -82,7 +83,7 @@ class LossLists:
 def takes_lists(function: _Function) -> _Function:
     """Decorator of losses: half precision becomes single, and lists may be given by `mask`, `qid` or `group` as well.
 
-    mask    another name of `where`
+    mask    another name for `where`
     qid     the list of each item of 1-D scores, in any order; lists are numbered by first appearance
     group   the sizes of consecutive lists
     """
@@ -113,11 +114,15 @@ def make_loss_lists(scores: Any, labels: Any, offsets: Any, where: Any) -> LossL
     """The rules of `plackett.partition_log_likelihood` for shapes, `offsets` and `where`."""
     check_float_tensor("scores", scores)
     flat = flat_lists(scores, labels, offsets=offsets, where=where)
-    lists = LossLists(flat.scores, flat.labels, flat.offsets)
-    if not lists.on_cpu:  # the compiled kernels check for themselves
-        check_finite("scores", lists.scores)
-        check_finite("labels", lists.labels)
-    return lists
+    _check_finite("scores", flat.scores)
+    _check_finite("labels", flat.labels)
+    return LossLists(flat.scores, flat.labels, flat.offsets)
+
+
+def _check_finite(name: str, values: Tensor) -> None:
+    """As `check_finite`. Usually the sum is finite, which tells it in a fifth of the time."""
+    if values.is_floating_point() and not math.isfinite(values.detach().sum().item()):
+        check_finite(name, values)
 
 
 def flat_item_weights(lists: LossLists, item_weights: Any, where: Any) -> Tensor | None:

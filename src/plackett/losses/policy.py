@@ -150,7 +150,7 @@ def _relative_rows(lists: LossLists, dtype: torch.dtype) -> Tensor:
     return torch.where(present, relative_scores(torch.where(present, padded, lowest)), -math.inf)
 
 
-def _after(x: Tensor) -> Tensor:
+def _sums_after(x: Tensor) -> Tensor:
     """The sum of all elements after each one along the last dimension."""
     return x.flip(-1).cumsum(-1).flip(-1) - x
 
@@ -206,11 +206,11 @@ class _Draws:
         """Sums over samples of the estimates of the value, (lists,), and of the gradient, (lists, longest)."""
         place = torch.arange(self.discount.shape[-1], device=self.gain.device)
         left = (self.sizes - place).clamp(min=1)
-        decided = self.discount - _after(self.discount) / (left - 1).clamp(min=1)  # b
+        decided = self.discount - _sums_after(self.discount) / (left - 1).clamp(min=1)  # b
         expected = self.expected_gains()
         gain_left = self.gain.sum(-1, keepdim=True) - self.gain_at.cumsum(-1) + self.gain_at
         added = decided * (expected - gain_left / left)  # x
-        to_come = _after(added)
+        to_come = _sums_after(added)
         others = len(added) - 1
         advantage = to_come - (to_come.sum(0) - to_come) / others if others else to_come
         weights = torch.stack([decided.expand(added.shape), decided * expected + advantage])

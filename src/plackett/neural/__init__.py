@@ -4,7 +4,7 @@ Start with `training` (epochs, early stopping, ensembles), then `ranking_task` a
 batches, losses and validation metrics. May import losses, metrics, data, likelihood and the foundation; never
 `distributed` or `estimators`.
 
-training                             one training: its processes, settings, optimisers and history; ensembles
+training                             one training run: its processes, settings, optimisers and history; ensembles
 networks                             feature scaling, hidden layers, networks for lists and for very many labels
 ranking_task                         lists of items: data, loss and metrics
 extreme_fitting                      very many labels: settings by the size of the data, loss, task, fitting

@@ -1,4 +1,4 @@
-"""Checkpoints of a training: tensors and JSON in one file, replaced atomically, read without executing anything."""
+"""Checkpoints of a training run: tensors and JSON in one file, replaced atomically, read without executing anything."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Tensors, number
 
 
 class NetworkCheckpoint:
-    """A file with the state of a training, written at most every `seconds`, and next to it the previous state.
+    """A file with the state of a training run, written at most every `seconds`, and next to it the previous state.
 
     Args:
         fingerprint: identifies data and settings; the checkpoint of another training is refused.
@@ -170,7 +170,7 @@ class NetworkCheckpoint:
         self._next.replace(self.path)
 
     def save_training(self, training: Training) -> None:
-        """Save weights, optimisers, position and history of a training."""
+        """Save weights, optimisers, position and history of a training run."""
         network = training.task.network
         tensors = add_prefix("network", network.state_dict()) | add_prefix("best", training.best_weights)
         numbers = []
@@ -182,7 +182,7 @@ class NetworkCheckpoint:
         self.save(tensors, {**about, "scaler": training.scaler.state_dict()}, _sharded_state(training))
 
     def restore_training(self, training: Training) -> bool:
-        """Set a training to the last complete state. Returns whether there is one."""
+        """Set a training run to its last complete state. Returns whether there is one."""
         found = self.load(_sharded_state(training))
         if found is None:
             return False
@@ -234,7 +234,7 @@ def _restore_state(training: Training, tensors: Tensors, about: dict[str, Any]) 
 
 @contextmanager
 def reserved(folder: Path, processes: SingleProcess) -> Iterator[None]:
-    """Keep other trainings out of a folder. The first process locks it for all that train together."""
+    """Keep other training runs out of a folder. The first process locks it for all that train together."""
     with ExitStack() as stack:
         processes.from_first(lambda: stack.enter_context(_locked(folder)) if processes.is_first else None)
         yield

@@ -1,6 +1,6 @@
-"""Training: the processes that train together, one training, and the trainings of an ensemble.
+"""Training: the processes that train together, one training run, and those of an ensemble.
 
-All random numbers of a step come from a seed made of (seed, epoch, step). So a training that resumes from a checkpoint
+All random numbers of a step come from a seed made of (seed, epoch, step). So a run that resumes from a checkpoint
 needs no generator state and continues exactly as if it had never stopped.
 """
 
@@ -185,7 +185,7 @@ class History:
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings of a training, named like the parameters of the estimators."""
+    """Settings of a training run, named like the parameters of the estimators."""
 
     epochs: int = 20
     optimizer: str = "adam"
@@ -365,7 +365,7 @@ def clip_gradients(network: nn.Module, largest: float, shards: Mapping[str, Shar
 
 @dataclass
 class Position:
-    """The progress of a training: the next epoch and step, and the running sums."""
+    """The progress of a training run: the next epoch and step, and the running sums."""
 
     epoch: int = 0
     step: int = 0
@@ -610,7 +610,7 @@ def check_rates(rates: Any) -> list[float]:
 
 
 def _reserved(folder: Path | None, processes: SingleProcess) -> AbstractContextManager[None]:
-    """Keep other trainings out of the folder for checkpoints, if there is one."""
+    """Keep other training runs out of the folder for checkpoints, if there is one."""
     if folder is None:
         return nullcontext()
     from plackett.neural.checkpoints import reserved
@@ -635,7 +635,7 @@ def train_members(
 
     Args:
         make_task: makes the task of a member from its seed.
-        folder: for checkpoints, one file per training. Finished trainings are not repeated.
+        folder: for checkpoints, one file per run. Finished runs are not repeated.
         checkpoint_every, fingerprint: see `NetworkCheckpoint`.
         resume: continue from the checkpoints in the folder; False: start over.
         processes: the processes that train together; None: this one alone.

@@ -34,11 +34,11 @@ def ballots_from_graphs(graphs: PreferenceGraphs, *, method: str = "tiers", cycl
         return _pair_ballots(graphs, graphs.edges, graphs.weights[graphs.lists_of_edges])
     if method == "tiers":
         labels = _tier_labels(graphs, cycles)
-        return Ballots(graphs.items, labels, graphs.offsets, graphs.weights, _texts(graphs))
+        return Ballots(graphs.items, labels, graphs.offsets, graphs.weights, _text_names(graphs))
     return _separator_ballots(graphs, _tier_labels(graphs, cycles))
 
 
-def _texts(graphs: PreferenceGraphs) -> list[str]:
+def _text_names(graphs: PreferenceGraphs) -> list[str]:
     names = [str(name) for name in graphs.names]
     if len(set(names)) < len(names):
         raise ValueError("graphs must have names that differ as text, got names of different types with the same text")
@@ -49,7 +49,7 @@ def _pair_ballots(graphs: PreferenceGraphs, pairs: IntArray, weights: Floats) ->
     """A ballot of two entries for each pair (better, worse)."""
     items = graphs.items[pairs].reshape(-1)
     offsets = 2 * np.arange(len(pairs) + 1)
-    return Ballots(items, np.tile([1.0, 0.0], len(pairs)), offsets, weights, _texts(graphs))
+    return Ballots(items, np.tile([1.0, 0.0], len(pairs)), offsets, weights, _text_names(graphs))
 
 
 def _tier_labels(graphs: PreferenceGraphs, cycles: str) -> Floats:

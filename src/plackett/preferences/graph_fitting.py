@@ -97,7 +97,7 @@ def solve_graphs(problem: GraphProblem, start: Floats, tol: float, max_iter: int
         return run(problem, start, tol, max_iter)
 
 
-def _shortened(problem: GraphProblem, direction: Floats) -> Floats:
+def _bounded_step(problem: GraphProblem, direction: Floats) -> Floats:
     moved = np.abs(problem.design @ direction)
     return np.asarray(direction * min(1.0, _LONGEST_STEP / max(float(moved.max(initial=0.0)), 1e-300)))
 
@@ -115,7 +115,7 @@ def _solve_exact(problem: GraphProblem, start: Floats, tol: float, max_iter: int
         if not inverse.size or residual > _SHORT_STEP * before:
             inverse = inverse_information(problem.information(parameters, _STEP_SAMPLES))
             residual = _residual(gradient, inverse)
-        parameters = parameters + _shortened(problem, inverse @ gradient)
+        parameters = parameters + _bounded_step(problem, inverse @ gradient)
     _warn(f"the gradient is still {residual:.1e} standard errors, above tol={tol:.1e}", max_iter)
     return GraphSolution(parameters, residual, max_iter, False)
 
@@ -136,7 +136,7 @@ def _solve_sampled(problem: GraphProblem, start: Floats, _tol: float, max_iter: 
             information = problem.information(parameters, _STEP_SAMPLES)
             inverse = inverse_information(information)
             averaged = int(is_noise)
-        parameters = parameters + _shortened(problem, inverse @ gradient) / max(averaged, 1)
+        parameters = parameters + _bounded_step(problem, inverse @ gradient) / max(averaged, 1)
         if not averaged:
             continue
         total_variance += variance

@@ -1,10 +1,10 @@
 """Tables, figures and HTML pages for people to read.
 
-Start with `run_pages`, which builds the pages of a training, an aggregation or a reproduced experiment from the blocks
-of `page.model`, and `board`, which builds that of a leaderboard; `page.html` renders them and `page.picture` draws them
-as PNG. Tables for the terminal are in `metric_tables`, `data_tables`, `histories`, `numeric_tables` and
-`worths`; `terminal` makes untrusted text safe to print. May import `evaluation`, the estimators and everything below
-them; only `experiments` and `cli` import this package.
+Start with `run_pages`, which builds the pages of a training run, an aggregation or a reproduced experiment from the
+blocks of `page.model`, and `board`, which builds that of a leaderboard; `page.html` renders them and `page.picture`
+draws them as PNG. Tables for the terminal are in `metric_tables`, `data_tables`, `histories`, `numeric_tables` and
+`worths`; `terminal` makes untrusted text safe to print, and `versions` describes the environment. May import
+`evaluation`, the estimators and everything below them; only `experiments` and `cli` import this package.
 """
 
 from plackett.report import page

@@ -43,7 +43,7 @@ def board_page(
         scale: the scale of the ratings.
         seed: random seed for simulated ranks, as `random_state` of `RankAggregator.summary`.
         data: the comparisons it was fitted to.
-        files: the files of that data, by any name.
+        files: the files of that data, under names of your choice.
         command: the command that fitted it.
     """
     scale = scale or Scale()
@@ -110,7 +110,7 @@ def _board(aggregator: Any, scale: Scale, confidence: float, seed: int) -> Block
         span = Span(float(found.ratings[k]), float(found.low[k]), float(found.high[k]), ends)
         rows.append([
             int(ranks[k]), str(aggregator.items_[k]), float(found.ratings[k]), (span.low, span.high), span,
-            *((int(low[k]), int(high[k])) for low, high in (alone, tested)), _shortened(groups[k]),
+            *((int(low[k]), int(high[k])) for low, high in (alone, tested)), _short_letters(groups[k]),
         ])  # fmt: skip
     above, below = (aggregator.outside_.get(where, []) for where in ("above", "below"))
     rows = [[1, str(name), *[None] * 5, ""] for name in above] + rows
@@ -123,7 +123,7 @@ def _board(aggregator: Any, scale: Scale, confidence: float, seed: int) -> Block
     return Table(columns, rows, interactive=True)
 
 
-def _shortened(letters: str) -> str:
+def _short_letters(letters: str) -> str:
     return letters if len(letters) <= _MOST_LETTERS else f"{letters[:6]} \N{HORIZONTAL ELLIPSIS}"
 
 

@@ -1,4 +1,4 @@
-"""The history of a training as a table and as a figure."""
+"""The history of a training run as a table and a figure."""
 
 from __future__ import annotations
 

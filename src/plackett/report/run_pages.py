@@ -1,4 +1,4 @@
-"""Report pages of a training, an aggregation, or a reproduction of published numbers.
+"""Report pages of a training run, an aggregation, or a reproduction of published numbers.
 
 Each page ends with everything needed to repeat the run: configuration, data with hashes, versions and the command.
 """
@@ -79,7 +79,7 @@ def training_page(
     objective = getattr(model, "objective", None)
     low, high = result.interval
     summary = (
-        f"{kind}{f' with objective {objective}' if objective else ''}. On {last}, {_named(result.metric)} is "
+        f"{kind}{f' with objective {objective}' if objective else ''}. On {last}, {_metric_title(result.metric)} is "
         f"{result.value:.4f} ({confidence:.0%} interval {low:.4f} to {high:.4f}) over {result.lists:,} lists."
     )
     return Page(title or f"Training of {kind}", [one for one in sections if one.blocks or one.text], summary)
@@ -101,7 +101,7 @@ def evaluation_page(
         data: the labels.
         results, comparisons: those of `plackett.evaluation.evaluate` and `compare_systems`.
         confidence: confidence level of the intervals.
-        files: the files of the labels and scores, by any name.
+        files: the files of the labels and scores, under names of your choice.
         command: the command that evaluated them.
 
     >>> from plackett.data import make_tiered_lists
@@ -116,8 +116,8 @@ def evaluation_page(
     first = _result_by_list(by_system[systems[0]])
     same = [result for result in results if result.metric == first.metric]
     low, high = zip(*(result.interval for result in same), strict=True)
-    series = Series(_named(first.metric), [result.value for result in same], low=low, high=high)
-    axis = Axis(f"{_named(first.metric)}, with {confidence:.0%} interval")
+    series = Series(_metric_title(first.metric), [result.value for result in same], low=low, high=high)
+    axis = Axis(f"{_metric_title(first.metric)}, with {confidence:.0%} interval")
     plot = [ItemPlot(systems, [series], axis)] if len(systems) > 1 else []
     sections = [
         Section("Metrics", [*plot, _metric_grid(by_system, confidence)]),
@@ -125,7 +125,7 @@ def evaluation_page(
         *_list_sections(systems[0], data, first),
         *repeat_sections({}, {"labels": data}, files, command),
     ]
-    value = f"{_named(first.metric)} of {systems[0]} is {first.value:.4f}"
+    value = f"{_metric_title(first.metric)} of {systems[0]} is {first.value:.4f}"
     low_end, high_end = first.interval
     summary = f"{value} ({confidence:.0%} interval {low_end:.4f} to {high_end:.4f}) over {first.lists:,} lists."
     return Page(title or "Evaluation", sections, summary)
@@ -139,7 +139,7 @@ def _comparison_block(comparisons: Mapping[str, PairedComparisons]) -> Table:
         Column("Wilcoxon", "p", ".2g"),
     ]  # fmt: skip
     rows = [
-        [_named(metric), pair.first, pair.second, pair.difference, pair.interval, pair.t_test, pair.wilcoxon]
+        [_metric_title(metric), pair.first, pair.second, pair.difference, pair.interval, pair.t_test, pair.wilcoxon]
         for metric, pairs in comparisons.items()
         for pair in pairs
     ]
@@ -160,7 +160,7 @@ def aggregation_page(
     Args:
         summary: `aggregator.summary()`, or one with other options.
         data: the data it was fitted to.
-        files: the files of that data, by any name.
+        files: the files of that data, under names of your choice.
         command: the command that fitted it.
     """
     summary = aggregator.summary() if summary is None else summary
@@ -264,7 +264,7 @@ def _provenance(data: Mapping[str, Any], files: Files) -> dict[str, str]:
     return found
 
 
-def _named(metric: str) -> str:
+def _metric_title(metric: str) -> str:
     return metric.upper() if metric.startswith(("ndcg", "err", "map", "mrr")) else metric
 
 
@@ -286,7 +286,7 @@ def _metric_grid(results: Mapping[str, Sequence[Result]], confidence: float) -> 
     for metric in dict.fromkeys(result.metric for own in results.values() for result in own):
         cells = [found[name].get(metric) for name in results]
         pairs = [(None, None) if one is None else (one.value, one.interval) for one in cells]
-        rows.append([_named(metric), *(value for pair in pairs for value in pair)])
+        rows.append([_metric_title(metric), *(value for pair in pairs for value in pair)])
     return Table(columns, rows, caption=_counts(results))
 
 
@@ -309,10 +309,10 @@ def _best(model: Any) -> int | None:
 
 def _training_text(model: Any) -> str:
     best = _best(model)
-    return f"The best {_unit(model)} on the validation data was {best:,}." if best else ""
+    return f"The best {_step_name(model)} on the validation data was {best:,}." if best else ""
 
 
-def _unit(model: Any) -> str:
+def _step_name(model: Any) -> str:
     return "epoch" if hasattr(model, "history_") else "round"
 
 
@@ -336,8 +336,8 @@ def _curves(model: Any) -> list[Block]:
                 if isinstance(values, Sequence):  # a single number if the training has no rounds
                     by_metric.setdefault(metric, []).append(Series(name, values, range(first, first + len(values))))
     best = _best(model)
-    axis = Axis(_unit(model), reference=(best, "best") if best else None)
-    return [LinePlot(series, axis, Axis(_named(metric))) for metric, series in by_metric.items()]
+    axis = Axis(_step_name(model), reference=(best, "best") if best else None)
+    return [LinePlot(series, axis, Axis(_metric_title(metric))) for metric, series in by_metric.items()]
 
 
 def _list_sections(part: str, data: RankingData | MultilabelData, result: Result) -> list[Section]:
@@ -346,7 +346,7 @@ def _list_sections(part: str, data: RankingData | MultilabelData, result: Result
     else:
         names, sizes, what = np.arange(len(data)), np.diff(data.Y.indptr), "row"
     plural = "queries" if what == "query" else "rows"
-    metric = _named(result.metric)
+    metric = _metric_title(result.metric)
     known = np.flatnonzero(~np.isnan(result.values))
     order = known[np.argsort(-result.values[known], kind="stable")]
     spread = Histogram(

@@ -1,4 +1,4 @@
-"""LEML and SLEEC, the embedding classifiers that Ma et al. (2021) compare with in table 2.
+"""LEML (`leml`) and SLEEC (`sleec`), the embedding classifiers that Ma et al. (2021) compare with in table 2.
 
 Start with `base`, which both share. May import `estimators` and everything below.
 """

@@ -119,24 +119,24 @@ def _train(
     train = with_shuffled_rows(fold.train, seed)  # the fixed order that ListMLE uses
     model.fit(train, eval_set=[fold.validation, fold.train, fold.test], callbacks=[keep_last])
     columns = {"validation": "valid_0", "train": "valid_1", "test": "valid_2"}
-    found: dict[str, Any] = {part: _thinned(model.history_[f"{columns[part]} ndcg@10"]) for part in PARTS}
+    found: dict[str, Any] = {part: _mean_by_range(model.history_[f"{columns[part]} ndcg@10"]) for part in PARTS}
     found["best_epoch"] = model.best_epoch_
-    found["best"] = _of_queries(model, fold.test)
+    found["best"] = _ndcg_of_queries(model, fold.test)
     model.networks_[0].load_state_dict(last)
-    found["last"] = _of_queries(model, fold.test)
+    found["last"] = _ndcg_of_queries(model, fold.test)
     return found
 
 
-def _of_queries(model: Any, data: RankingData) -> Floats:
+def _ndcg_of_queries(model: Any, data: RankingData) -> Floats:
     return np.asarray(metrics.ndcg(model.predict_data(data), data.y, k=10, offsets=data.offsets, reduction="none"))
 
 
-def _stretches(epochs: int) -> list[npt.NDArray[np.intp]]:
+def _epoch_ranges(epochs: int) -> list[npt.NDArray[np.intp]]:
     return np.array_split(np.arange(epochs), min(epochs, _POINTS))
 
 
-def _thinned(curve: Sequence[float]) -> list[float]:
-    return [round(float(np.mean(np.asarray(curve)[part])), 5) for part in _stretches(len(curve))]
+def _mean_by_range(curve: Sequence[float]) -> list[float]:
+    return [round(float(np.mean(np.asarray(curve)[part])), 5) for part in _epoch_ranges(len(curve))]
 
 
 # Findings
@@ -223,7 +223,7 @@ def find(configuration: Mapping[str, Any], results: Results) -> Findings:
         sections.append(_section(group, of_group))
         claims += _claims(group)
         rows += of_group
-        compared += _compared(group)
+        compared += _compare_p_values(group)
     return Findings(sections, claims, rows, compared, ["data", "schedule", "ListPL against", "quantity"], REMARKS)
 
 
@@ -268,7 +268,7 @@ def _section(group: _Group, rows: Sequence[Mapping[str, Any]]) -> Section:
 
 
 def _plot(group: _Group, part: str) -> LinePlot:
-    epochs = [float(stretch[-1] + 1) for stretch in _stretches(group.epochs)]
+    epochs = [float(stretch[-1] + 1) for stretch in _epoch_ranges(group.epochs)]
     series = []
     for method in list(METHODS)[:DRAWN]:
         if method in group.methods:
@@ -283,7 +283,7 @@ def _plot(group: _Group, part: str) -> LinePlot:
 def _claims(group: _Group) -> list[Claim]:
     if not {"ListPL", *RIVALS} <= set(group.methods):
         return []
-    return [*(_above(group, weights) for weights in WEIGHTS), _similar_on_train(group), *_overfitting(group)]
+    return [*(_claim_better(group, weights) for weights in WEIGHTS), _similar_on_train(group), *_overfitting(group)]
 
 
 def _tests(group: _Group, weights: str) -> dict[str, metrics.Comparison]:
@@ -294,7 +294,7 @@ def _tests(group: _Group, weights: str) -> dict[str, metrics.Comparison]:
     }
 
 
-def _above(group: _Group, weights: str) -> Claim:
+def _claim_better(group: _Group, weights: str) -> Claim:
     tests = _tests(group, weights)
     said = [f"{test.difference:+.4f} over {rival} (p = {test.t_test:.2g})" for rival, test in tests.items()]
     return Claim(
@@ -331,7 +331,7 @@ def _overfitting(group: _Group) -> list[Claim]:
     ]
 
 
-def _compared(group: _Group) -> list[Reproduced]:
+def _compare_p_values(group: _Group) -> list[Reproduced]:
     """Compare p values with the paper's, if the data are the paper's."""
     if not {"ListPL", *RIVALS} <= set(group.methods):
         return []

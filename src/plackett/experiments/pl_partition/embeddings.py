@@ -15,7 +15,7 @@ import numpy as np
 
 from plackett.experiments.datasets import DataFolder
 from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results
-from plackett.experiments.multilabel_data import PLACES, judge, load, short_name, used
+from plackett.experiments.multilabel_data import PLACES, load, measure_top_labels, short_name, usable_data
 from plackett.experiments.pl_partition import multilabel_table
 from plackett.report import Reproduced
 from plackett.report.page import Axis, Column, LinePlot, Section, Series, Table
@@ -67,7 +67,7 @@ def cells(configuration: Mapping[str, Any], data: DataFolder) -> list[Cell]:
     return [
         {"data": name, "method": method, "seed": seed}
         for name, own in configuration["data"].items()
-        if name in used(configuration["data"], data)
+        if name in usable_data(configuration["data"], data)
         for method in METHODS
         if method in own
         for seed in range(own["seeds"])
@@ -94,7 +94,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[
         model = _make(cell["method"], own["parameters"], cell["seed"])
         chosen = cell.get("chosen") or _choose(model, own["grid"], own["in_search"], train, cell["seed"])
         top = model.set_params(**chosen).fit(train).predict_top(test.X, max(PLACES))[0]
-    return {"chosen": chosen, **judge(top, train, test)}
+    return {"chosen": chosen, **measure_top_labels(top, train, test)}
 
 
 def _make(method: str, parameters: Mapping[str, Any], seed: int) -> Any:

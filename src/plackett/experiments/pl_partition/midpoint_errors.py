@@ -13,7 +13,7 @@ import numpy as np
 
 from plackett.experiments.datasets import DataFolder
 from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results
-from plackett.experiments.multilabel_data import load, short_name, used
+from plackett.experiments.multilabel_data import load, short_name, usable_data
 from plackett.report.page import Axis, Column, LinePlot, Section, Series, Table
 
 ADAPTIVE, MIDPOINT, REFERENCE = "adaptive rule", "midpoint rule", "RankNet"
@@ -36,7 +36,7 @@ def cells(configuration: Mapping[str, Any], data: DataFolder) -> list[Cell]:
     ]
     return [
         {"data": name, **rule, "seed": seed}
-        for name in used(configuration["data"], data)
+        for name in usable_data(configuration["data"], data)
         for rule in rules
         for seed in range(configuration["data"][name]["seeds"])
     ]

@@ -13,7 +13,15 @@ import numpy as np
 
 from plackett.experiments.datasets import DataFolder
 from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results
-from plackett.experiments.multilabel_data import LABEL_NDCG, MEASURES, PLACES, judge, load, short_name, used
+from plackett.experiments.multilabel_data import (
+    LABEL_NDCG,
+    MEASURES,
+    PLACES,
+    load,
+    measure_top_labels,
+    short_name,
+    usable_data,
+)
 from plackett.report import Reproduced
 from plackett.report.page import Axis, Column, LinePlot, Section, Series, Table
 
@@ -87,7 +95,7 @@ REMARKS = (
 def cells(configuration: Mapping[str, Any], data: DataFolder) -> list[Cell]:
     return [
         {"data": name, "method": method, "seed": seed}
-        for name in used(configuration["data"], data)
+        for name in usable_data(configuration["data"], data)
         for method in METHODS
         for seed in range(configuration["data"][name]["seeds"])
     ]
@@ -125,7 +133,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[
     with one_thread():
         model = make_model(configuration, cell).fit(train)
         top = model.predict_top(test.X, max(PLACES))[0]
-    return {"rate": model.learning_rate_, "epoch": model.best_epoch_, **judge(top, train, test)}
+    return {"rate": model.learning_rate_, "epoch": model.best_epoch_, **measure_top_labels(top, train, test)}
 
 
 def find(_: Mapping[str, Any], results: Results) -> Findings:
@@ -138,7 +146,7 @@ def find(_: Mapping[str, Any], results: Results) -> Findings:
     rows = [row for name, found in values.items() for row in _rows(name, found)]
     return Findings(
         [_section(name, rows) for name in values],
-        [claim for name, found in values.items() for claim in _claims(name, _of_the_paper(found))],
+        [claim for name, found in values.items() for claim in _claims(name, _paper_measures(found))],
         rows,
         [
             Reproduced([short_name(row["data"]), row["method"], row["measure"]], row["paper"], row["value"], row["se"])
@@ -172,7 +180,7 @@ def _rows(name: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _of_the_paper(found: Mapping[str, Any]) -> dict[str, Any]:
+def _paper_measures(found: Mapping[str, Any]) -> dict[str, Any]:
     """The values of `MEASURES`, which come first."""
     return {method: seeds[:, : len(MEASURES)] for method, seeds in found.items()}
 
@@ -218,21 +226,21 @@ def _series(method: str, rows: list[dict[str, Any]], measure: str) -> Series:
 
 def _claims(name: str, found: Mapping[str, Any]) -> list[Claim]:
     """Return the claims about a data set; a stand-in gets those of the data set it imitates, under its own name."""
-    claims = [_above(name, found, ("PL-LB",))]
+    claims = [_claim_ahead(name, found, ("PL-LB",))]
     if name in FEW_LABELS:
         distance = {method: _mean_difference(found, method)[MEASURES.index("P")] for method in PAIRWISE}
         largest = {method: float(np.abs(points).max()) for method, points in distance.items()}
         text = f"RankNet and RankSVM are close to PL-Partition on {short_name(name)}: within {_CLOSE:g} points of P@k"
         evidence = "largest gap: " + ", ".join(f"{method} {points:.2f}" for method, points in largest.items())
         return [*claims, Claim(text, max(largest.values()) <= _CLOSE, evidence)]
-    return [*claims, _above(name, found, PAIRWISE)]
+    return [*claims, _claim_ahead(name, found, PAIRWISE)]
 
 
 def _mean_difference(found: Mapping[str, Any], method: str) -> Any:
     return found["PL-Partition"].mean(0) - found[method].mean(0)
 
 
-def _above(name: str, found: Mapping[str, Any], others: tuple[str, ...]) -> Claim:
+def _claim_ahead(name: str, found: Mapping[str, Any], others: tuple[str, ...]) -> Claim:
     """Claim that PL-Partition is ahead of others in every measure; the evidence has its smallest lead and the tests."""
     names = [f"{measure}@{place}" for measure in MEASURES for place in PLACES]
     holds, evidence = True, []

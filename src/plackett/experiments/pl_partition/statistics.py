@@ -7,7 +7,7 @@ from typing import Any
 
 from plackett.experiments.datasets import DataFolder
 from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results
-from plackett.experiments.multilabel_data import load, short_name, used
+from plackett.experiments.multilabel_data import load, short_name, usable_data
 from plackett.report import Reproduced
 from plackett.report.page import Section, Table
 
@@ -34,7 +34,7 @@ REMARKS = (
 
 
 def cells(configuration: Mapping[str, Any], data: DataFolder) -> list[Cell]:
-    return [{"data": name} for name in used(configuration["data"], data)]
+    return [{"data": name} for name in usable_data(configuration["data"], data)]
 
 
 def run(_: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[str, Any]:
@@ -55,11 +55,11 @@ def find(_: Mapping[str, Any], results: Results) -> Findings:
         for name, paper in zip((*COUNTS, *MEANS), PUBLISHED.get(row["data"], ()), strict=False)
     ]
     table = Table(["data", *COUNTS, *MEANS], [[short_name(row["data"]), *list(row.values())[1:]] for row in rows])
-    claims = [_same(row) for row in rows if row["data"] in PUBLISHED]
+    claims = [_claim_equal(row) for row in rows if row["data"] in PUBLISHED]
     return Findings([Section("Sizes", [table])], claims, rows, compared, ["data", "statistic"], REMARKS)
 
 
-def _same(row: Mapping[str, Any]) -> Claim:
+def _claim_equal(row: Mapping[str, Any]) -> Claim:
     """Claim that counts are equal and means agree within 0.1."""
     published = dict(zip((*COUNTS, *MEANS), PUBLISHED[row["data"]], strict=True))
     differing = [name for name in COUNTS if row[name] != published[name]]

@@ -158,7 +158,7 @@ def find(configuration: Mapping[str, Any], results: Results) -> Findings:
     )
     text = "AdaGrad, rate 0.1, batches of 20, early stopping by the method's own loss on a fifth of the rankings."
     section = Section("Error of the estimated utilities", [*(p for group in plots for p in group), table], text)
-    return Findings([section], _lowest(rows, configuration), rows, remarks=REMARKS)
+    return Findings([section], _claim_lowest_error(rows, configuration), rows, remarks=REMARKS)
 
 
 def _plot(rows: list[dict[str, Any]], along: str, fixed: str, title: str) -> list[LinePlot]:
@@ -190,7 +190,7 @@ def _plot(rows: list[dict[str, Any]], along: str, fixed: str, title: str) -> lis
     return plots
 
 
-def _lowest(rows: list[dict[str, Any]], configuration: Mapping[str, Any]) -> list[Claim]:
+def _claim_lowest_error(rows: list[dict[str, Any]], configuration: Mapping[str, Any]) -> list[Claim]:
     """Check the paper's claim where items are seen often enough to be distinguished, and separately where they are not.
 
     The upper tiers end at the last of tiers - 1 places drawn from those allowed, on average at 1 - 1/tiers of them.

@@ -13,9 +13,9 @@ from plackett.experiments.plrank.systems import (
     coordinate_ascent,
     fold_cells,
     fold_of,
-    judge,
     linear_claims,
     list_mle,
+    metrics_by_list,
     pool,
     repeatable,
     summarise,
@@ -53,7 +53,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[
                 if is_ascent
                 else list_mle(max_iter=steps, inference=False)
             ).fit(fold.train)
-            values = judge(model.predict(fold.test.X), fold.test, cell["data"])["NDCG@10"]
+            values = metrics_by_list(model.predict(fold.test.X), fold.test, cell["data"])["NDCG@10"]
             points.append({"steps": steps, **summarise({"NDCG@10": values})})
     return {"points": points, "ndcg@10": [round(value, 5) for value in values.tolist()]}
 

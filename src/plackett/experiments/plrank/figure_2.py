@@ -16,8 +16,8 @@ from plackett.experiments.plrank.systems import (
     coordinate_ascent,
     fold_cells,
     fold_of,
-    judge,
     list_mle,
+    metrics_by_list,
     pool,
     repeatable,
     rounded,
@@ -60,7 +60,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[
                 "CA": coordinate_ascent(**configuration["coordinate ascent"]).fit(train, eval_set=validation),
             }
             for system, model in models.items():
-                values = judge(model.predict(test.X), test, cell["data"])
+                values = metrics_by_list(model.predict(test.X), test, cell["data"])
                 found[system][str(count)] = summarise({metric: values[metric] for metric in CROSSING})
     return found
 

@@ -20,7 +20,7 @@ from plackett.experiments.plrank.systems import (
     rounded,
     rounds_of,
     title,
-    used,
+    usable_data,
 )
 from plackett.report.page import Axis, Column, LinePlot, Section, Series, Table
 
@@ -38,7 +38,7 @@ REMARKS = (
 def cells(configuration: Mapping[str, Any], data: DataFolder) -> list[Cell]:
     return [
         {"data": name, "split": number, "system": system}
-        for name in used(configuration, data)
+        for name in usable_data(configuration, data)
         for number in range(SPLITS)
         for system in SYSTEMS
     ]

@@ -68,7 +68,7 @@ def title(name: str) -> str:
 # Data
 
 
-def used(configuration: Mapping[str, Any], data: DataFolder) -> list[str]:
+def usable_data(configuration: Mapping[str, Any], data: DataFolder) -> list[str]:
     """Return the available data sets of a configuration; stand-ins are always available."""
     return [name for name in configuration["data"] if name in STAND_INS or data.find(name)]
 
@@ -76,7 +76,7 @@ def used(configuration: Mapping[str, Any], data: DataFolder) -> list[str]:
 def fold_cells(configuration: Mapping[str, Any], data: DataFolder) -> list[Cell]:
     return [
         {"data": name, "fold": number}
-        for name in used(configuration, data)
+        for name in usable_data(configuration, data)
         for number in range(configuration["data"][name].get("folds", 1))
     ]
 
@@ -120,7 +120,7 @@ def list_mle(**options: Any) -> LinearRanker:
 # Evaluation
 
 
-def judge(scores: Floats, data: RankingData, name: str) -> Values:
+def metrics_by_list(scores: Floats, data: RankingData, name: str) -> Values:
     """Compute each metric for every list on which it is defined."""
     options: dict[str, Any] = {"offsets": data.offsets, "reduction": "none"}
     values: dict[str, Any] = {f"NDCG@{k}": metrics.ndcg(scores, data.y, k=k, **options) for k in (1, 3, 10)}

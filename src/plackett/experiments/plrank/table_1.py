@@ -19,9 +19,9 @@ from plackett.experiments.plrank.systems import (
     coordinate_ascent,
     fold_cells,
     fold_of,
-    judge,
     linear_claims,
     list_mle,
+    metrics_by_list,
     ordering,
     paired,
     pool,
@@ -106,7 +106,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[
         trees = boosted(system, rounds, leaves=configuration["leaves"], rate=configuration["rate"])
         trees.fit(fold.train, eval_set=fold.validation)
         best = trees.best_iteration_
-        at_best = judge(trees.predict(fold.test.X, num_iteration=best), fold.test, cell["data"])
+        at_best = metrics_by_list(trees.predict(fold.test.X, num_iteration=best), fold.test, cell["data"])
         return {
             **_judged(trees.predict(fold.test.X), fold.test, cell),
             "rounds": trees.booster_.current_iteration(),
@@ -117,7 +117,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[
 
 def _judged(scores: Any, test: Any, cell: Cell) -> dict[str, Any]:
     """Return the summary, and the NDCG@10 of each list for paired tests."""
-    values = judge(scores, test, cell["data"])
+    values = metrics_by_list(scores, test, cell["data"])
     return {**summarise(values), "ndcg@10": [round(value, 5) for value in values["NDCG@10"].tolist()]}
 
 

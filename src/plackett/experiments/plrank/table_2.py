@@ -9,7 +9,7 @@ import numpy as np
 
 from plackett.experiments.datasets import DataFolder
 from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results
-from plackett.experiments.plrank.systems import DATA, fold_of, rounded, title, used
+from plackett.experiments.plrank.systems import DATA, fold_of, rounded, title, usable_data
 from plackett.experiments.ranking_data import STAND_INS
 from plackett.report import Reproduced
 from plackett.report.page import Column, Section, Table
@@ -32,7 +32,7 @@ REMARKS = (
 
 
 def cells(configuration: Mapping[str, Any], data: DataFolder) -> list[Cell]:
-    return [{"data": name} for name in used(configuration, data)]
+    return [{"data": name} for name in usable_data(configuration, data)]
 
 
 def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[str, Any]:

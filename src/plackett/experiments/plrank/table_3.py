@@ -22,7 +22,7 @@ from plackett.experiments.plrank.systems import (
     repeatable,
     rounded,
     title,
-    used,
+    usable_data,
     with_errors,
 )
 from plackett.report import Reproduced
@@ -49,7 +49,7 @@ REMARKS = (
 
 
 def cells(configuration: Mapping[str, Any], data: DataFolder) -> list[Cell]:
-    return [{"data": name, "orders": orders} for name in used(configuration, data) for orders in ORDERS]
+    return [{"data": name, "orders": orders} for name in usable_data(configuration, data) for orders in ORDERS]
 
 
 def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from plackett.experiments.datasets import DataFolder
 from plackett.experiments.framework import Cell, Claim, Experiment, Findings, Results
-from plackett.experiments.plrank.systems import boosted, fold_of, repeatable, rounded, title, used
+from plackett.experiments.plrank.systems import boosted, fold_of, repeatable, rounded, title, usable_data
 from plackett.report import Reproduced
 from plackett.report.page import Axis, Column, ItemPlot, Section, Series, Table
 
@@ -36,7 +36,7 @@ REMARKS = (
 def cells(configuration: Mapping[str, Any], data: DataFolder) -> list[Cell]:
     return [
         {"data": name, "system": system, "repetition": number}
-        for name in used(configuration, data)
+        for name in usable_data(configuration, data)
         for number in range(configuration["repetitions"])
         for system in SYSTEMS
     ]

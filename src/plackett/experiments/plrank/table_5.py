@@ -11,7 +11,7 @@ from plackett.experiments.plrank.systems import (
     boosted,
     fold_cells,
     fold_of,
-    judge,
+    metrics_by_list,
     paired,
     pool,
     repeatable,
@@ -61,7 +61,7 @@ def run(configuration: Mapping[str, Any], cell: Cell, data: DataFolder) -> dict[
             rate=cell["rate"],
             early_stopping_rounds=configuration["patience"],
         ).fit(fold.train, eval_set=fold.validation)
-        values = judge(trees.predict(fold.test.X), fold.test, cell["data"])
+        values = metrics_by_list(trees.predict(fold.test.X), fold.test, cell["data"])
     (curves,) = trees.evals_result_.values()
     return {
         **summarise(values),
@@ -75,9 +75,9 @@ def find(_: Mapping[str, Any], results: Results) -> Findings:
     rows, compared, sections, claims = [], [], [], []
     for name in dict.fromkeys(cell["data"] for cell, _ in results):
         here = [(cell, result) for cell, result in results if cell["data"] == name]
-        chosen = {system: _chosen(here, system) for system in SYSTEMS}
+        chosen = {system: _best_settings(here, system) for system in SYSTEMS}
         values = {system: [v for _, r in found for v in r["ndcg@10"]] for system, found in chosen.items()}
-        values["as in table 1"] = [v for c, r in here if _is_usual(c) for v in r["ndcg@10"]]
+        values["as in table 1"] = [v for c, r in here if _is_table_1_setting(c) for v in r["ndcg@10"]]
         for system, found in chosen.items():
             pooled = pool([result for _, result in found])
             settings = ", ".join(f"{cell['leaves']} leaves at {cell['rate']}" for cell, _ in found)
@@ -93,11 +93,11 @@ def find(_: Mapping[str, Any], results: Results) -> Findings:
     return Findings(sections, claims, rows, compared, ["data", "system", "metric"], REMARKS)
 
 
-def _is_usual(cell: Cell) -> bool:
+def _is_table_1_setting(cell: Cell) -> bool:
     return cell["system"] == "PLRank(obj=1)" and (cell["leaves"], cell["rate"]) == USUAL
 
 
-def _chosen(results: Results, system: str) -> Results:
+def _best_settings(results: Results, system: str) -> Results:
     """Return the setting that is best on validation for each fold; ties go to the first."""
     own = [(cell, result) for cell, result in results if cell["system"] == system]
     numbers = dict.fromkeys(cell["fold"] for cell, _ in own)

@@ -25,7 +25,6 @@ class PairedDifference:
     family: str
     loss: str
     mean: float
-    exact_mean: float
     standard_error: float
     p: float
 
@@ -44,7 +43,7 @@ def differences(
         for loss in OTHERS:
             pair = compare(by_loss[loss], by_loss[EXACT], resamples=1)  # the interval is not used
             error = standard_error(by_loss[loss] - by_loss[EXACT])
-            found.append(PairedDifference(where, family, loss, pair.difference, pair.second_mean, error, pair.t_test))
+            found.append(PairedDifference(where, family, loss, pair.difference, error, pair.t_test))
     raised = correct([one.p for one in found], correction)
     return [replace(one, p=float(p)) for one, p in zip(found, raised, strict=True)]
 
@@ -64,7 +63,7 @@ def pays(found: Sequence[PairedDifference]) -> bool:
 def count(found: Sequence[PairedDifference]) -> str:
     """Count the verdicts, in words.
 
-    >>> count([PairedDifference("here", "linear", "listnet", -0.1, 0.5, 0.01, 0.001)])
+    >>> count([PairedDifference("here", "linear", "listnet", -0.1, 0.01, 0.001)])
     'better in 1, worse in 0, not significantly different in 0 of 1'
     """
     verdicts = [one.verdict for one in found]

@@ -58,7 +58,7 @@ def find(_: Mapping[str, Any], results: Results) -> Findings:
     sections, claims, rows = [], [], []
     for name in dict.fromkeys(cell["data"] for cell, _ in results):
         values = {
-            (name, family): _of_queries([pair for pair in results if pair[0]["data"] == name], family)
+            (name, family): _ndcg_of_queries([pair for pair in results if pair[0]["data"] == name], family)
             for family in FAMILIES
         }
         found = differences(values, "holm")
@@ -76,7 +76,7 @@ def find(_: Mapping[str, Any], results: Results) -> Findings:
     return Findings(sections, claims, rows, remarks=REMARKS)
 
 
-def _of_queries(results: Results, family: str) -> dict[str, Floats]:
+def _ndcg_of_queries(results: Results, family: str) -> dict[str, Floats]:
     own = sorted((pair for pair in results if pair[0]["family"] == family), key=lambda pair: int(pair[0]["fold"]))
     return {loss: np.concatenate([np.array(result[loss], np.float64) for _, result in own]) for loss in LOSSES}
 

@@ -202,10 +202,10 @@ def _plots(configuration: Mapping[str, Any], measure: str, found: Sequence[Paire
         for family in FAMILIES:
             series = []
             for loss in OTHERS:
-                points = [by[name, family, loss] for name in _names_along(configuration, axis)]
+                points = [by[name, family, loss] for name in _names_on_axis(configuration, axis)]
                 y = np.array([one.mean for one in points])
                 reach = 2.0 * np.array([one.standard_error for one in points])
-                series.append(Series(loss, y, _along(configuration, axis), y - reach, y + reach))
+                series.append(Series(loss, y, _values_on_axis(configuration, axis), y - reach, y + reach))
             plots.append(
                 LinePlot(
                     series, AXES[axis], Axis(f"{MEASURES[measure]} minus {EXACT}", reference=(0.0, EXACT)),
@@ -215,12 +215,12 @@ def _plots(configuration: Mapping[str, Any], measure: str, found: Sequence[Paire
     return plots
 
 
-def _along(configuration: Mapping[str, Any], axis: str) -> list[float]:
+def _values_on_axis(configuration: Mapping[str, Any], axis: str) -> list[float]:
     return sorted({*configuration["axes"][axis], configuration["centre"][axis]})
 
 
-def _names_along(configuration: Mapping[str, Any], axis: str) -> list[str]:
-    return [_name({**configuration["centre"], axis: value}) for value in _along(configuration, axis)]
+def _names_on_axis(configuration: Mapping[str, Any], axis: str) -> list[str]:
+    return [_name({**configuration["centre"], axis: value}) for value in _values_on_axis(configuration, axis)]
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def _trends(configuration: Mapping[str, Any], values: Values) -> list[_Trend]:
 
     found = []
     for axis in AXES:
-        along, names = _along(configuration, axis), _names_along(configuration, axis)
+        along, names = _values_on_axis(configuration, axis), _names_on_axis(configuration, axis)
         for loss in OTHERS:
             first, last = (
                 np.mean([values[name, family][EXACT] - values[name, family][loss] for family in FAMILIES], axis=0)
@@ -295,17 +295,17 @@ def paragraph(found: Mapping[str, Sequence[PairedDifference]], trends: Sequence[
             "setting, family and loss (paired t-tests over seeds, Benjamini-Hochberg correction, 5%). Results of the "
             f"exact likelihood, by measure: {'; '.join(by_measure)}.",
             f"NDCG@10, by competing loss: {'; '.join(by_loss)}. By family: {'; '.join(by_family)}.",
-            f"The gain in NDCG@10 grows over {_listed(grows)}. It shrinks over {_listed(shrinks)}.",
-            f"Largest gains: {_named(best)}. Largest losses: {_named(worst)}.",
+            f"The gain in NDCG@10 grows over {_join_trends(grows)}. It shrinks over {_join_trends(shrinks)}.",
+            f"Largest gains: {_describe_differences(best)}. Largest losses: {_describe_differences(worst)}.",
         ]
     )
 
 
-def _listed(texts: Sequence[str]) -> str:
+def _join_trends(texts: Sequence[str]) -> str:
     return "; over ".join(texts) or "none"
 
 
-def _named(found: Sequence[PairedDifference]) -> str:
+def _describe_differences(found: Sequence[PairedDifference]) -> str:
     named = [f"{-one.mean:+.4f} over {one.loss} ({one.family}; {one.where})" for one in found]
     return "; ".join(named) or "none that are significant"
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from plackett.errors import AccuracyWarning
 from plackett.likelihood.constants import LARGEST_SCORE
-from plackett.likelihood.core import evaluate, raise_bad_score
+from plackett.likelihood.core import evaluate_tiers, raise_bad_score
 from plackett.likelihood.partial_orders.down_set_kernels import DERIVATIVES, VALUE, down_set_blocks
 from plackett.likelihood.partial_orders.forest_kernels import forest_blocks
 from plackett.likelihood.partial_orders.order_structure import Blocks, NestedBlocks, PartialOrders
@@ -111,11 +111,11 @@ def evaluate_orders(
         if derivatives:
             _add_gibbs(orders.sampled, local, sampler, found)
     if derivatives:
-        _spread(orders, extended, found)
+        _pass_to_items(orders, extended, found)
     return found
 
 
-def _spread(orders: PartialOrders, extended: Floats, found: OrderEvaluation) -> None:
+def _pass_to_items(orders: PartialOrders, extended: Floats, found: OrderEvaluation) -> None:
     """Pass the derivatives by the worths of rests on to their items; until here errors are variances."""
     n = orders.items
     places = orders.rest_begin, orders.rest_end, orders.arranged, extended[:n], extended[n:]
@@ -144,7 +144,9 @@ def _add_tiers(orders: PartialOrders, extended: Floats, tol: float, found: Order
     if len(blocks.lists) == 0:
         return
     has_derivatives = found.gradient.size > 0
-    value, gradient, curvature = evaluate(extended[blocks.items], blocks.tiers, tol=tol, derivatives=has_derivatives)
+    value, gradient, curvature = evaluate_tiers(
+        extended[blocks.items], blocks.tiers, tol=tol, derivatives=has_derivatives
+    )
     np.add.at(found.value, blocks.lists, value)
     if has_derivatives:
         found.gradient[blocks.items] = gradient
@@ -197,7 +199,7 @@ def _add_nested(
             AccuracyWarning,
             stacklevel=4,
         )
-    _put(blocks, value, gradient, curvature, found)
+    _store_blocks(blocks, value, gradient, curvature, found)
 
 
 def _run_trees(
@@ -238,7 +240,7 @@ def _refine_series(
     )  # fmt: skip
 
 
-def _put(blocks: Blocks, value: Floats, gradient: Floats, curvature: Floats, found: OrderEvaluation) -> None:
+def _store_blocks(blocks: Blocks, value: Floats, gradient: Floats, curvature: Floats, found: OrderEvaluation) -> None:
     np.add.at(found.value, blocks.lists, value)
     if found.gradient.size:
         found.gradient[blocks.items] = gradient
@@ -259,7 +261,7 @@ def _add_down_sets(orders: PartialOrders, extended: Floats, found: OrderEvaluati
         ),
         np.concatenate(([0], np.cumsum(orders.states * _COST_PER_STATE))),
     )  # fmt: skip
-    _put(blocks, value, gradient, curvature, found)
+    _store_blocks(blocks, value, gradient, curvature, found)
 
 
 def _draw_cost(blocks: Blocks, draws: int) -> IntArray:

@@ -34,7 +34,7 @@ from plackett.likelihood.partial_orders.order_structure import (
     MOST_STATES,
     PartialOrders,
     merge_cycles,
-    prepare,
+    prepare_orders,
 )
 from plackett.lists import IntArray, check_offsets
 
@@ -105,7 +105,7 @@ def make_orders(
 ) -> PartialOrders:
     """Check edges and take their graphs apart, once for many evaluations."""
     check_choice("method", method, METHODS)
-    return prepare(check_edges(edges, offsets, cycles), offsets, method, most_states)
+    return prepare_orders(check_edges(edges, offsets, cycles), offsets, method, most_states)
 
 
 def partial_order_log_likelihood(
@@ -153,7 +153,7 @@ def partial_order_log_likelihood(
             scores, edges, offsets=offsets, method=method, samples=samples, random_state=random_state, tol=tol,
             cycles=cycles,
         )  # fmt: skip
-    flat, orders, sampler = _given(scores, edges, offsets, method, samples, random_state, cycles)
+    flat, orders, sampler = _check_input(scores, edges, offsets, method, samples, random_state, cycles)
     found = _evaluate(flat, orders, sampler, tol, derivatives=False)
     return likelihood_of(found, orders, found.value.astype(flat.dtype, copy=False))
 
@@ -183,7 +183,7 @@ def partial_order_derivatives(
             "partial_order_derivatives takes NumPy arrays, got a torch tensor: use partial_order_log_likelihood and "
             "autograd, or pass scores.detach().numpy()"
         )
-    flat, orders, sampler = _given(scores, edges, offsets, method, samples, random_state, cycles)
+    flat, orders, sampler = _check_input(scores, edges, offsets, method, samples, random_state, cycles)
     found = _evaluate(flat, orders, sampler, tol, derivatives=True)
     value, gradient = (x.astype(flat.dtype, copy=False) for x in (found.value, found.gradient))
     _, error, effective, names = likelihood_of(found, orders, value)
@@ -217,7 +217,7 @@ def _warn_if_uneven(found: OrderEvaluation) -> None:
         )
 
 
-def _given(
+def _check_input(
     scores: Any, edges: Any, offsets: Any, method: str, samples: Any, random_state: Any, cycles: str
 ) -> tuple[FloatArray, PartialOrders, Sampler]:
     """Checked scores, prepared graphs, and the sampler for those that need it."""

@@ -9,7 +9,7 @@ import numpy as np
 from plackett.arguments import DEFAULT_TOL
 from plackett.likelihood.partial_orders.order_chains import OrderChains
 from plackett.likelihood.partial_orders.order_evaluation import OrderEvaluation, Sampler, evaluate_orders, sample_times
-from plackett.likelihood.partial_orders.order_structure import METHOD_NAMES, prepare
+from plackett.likelihood.partial_orders.order_structure import METHOD_NAMES, prepare_orders
 from plackett.lists import IntArray, offsets_from_sizes
 from plackett.objective import Floats, Objective
 
@@ -50,7 +50,7 @@ class PartialOrderObjective(Objective):
         self._edges, self._rng = edges, rng
         self.offsets, self.weights = offsets, weights
         self.row_weights = np.repeat(weights, np.diff(offsets))
-        self._whole: Any = None
+        self._sampled_blocks: Any = None
         self._whole_samplers: dict[int, Sampler] = {}
 
     @property
@@ -87,9 +87,9 @@ class PartialOrderObjective(Objective):
         Louis (1982): H is the information of the arrival times minus the variance of their score, diag(E[x]) - Cov[x]
         for x = exp(w) T given the graph, both from Gibbs samples of whole graphs.
         """
-        if self._whole is None:
-            self._whole = prepare(self._edges, self.offsets, "sampling").sampled
-        blocks = self._whole
+        if self._sampled_blocks is None:
+            self._sampled_blocks = prepare_orders(self._edges, self.offsets, "sampling").sampled
+        blocks = self._sampled_blocks
         sampler = self._whole_samplers.setdefault(samples, Sampler(self._rng, samples))
         sizes = np.diff(blocks.starts)
         squares = offsets_from_sizes(sizes**2)

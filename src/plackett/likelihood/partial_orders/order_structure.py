@@ -254,7 +254,9 @@ def merge_cycles(edges: IntArray, items: int) -> IntArray:
     )
 
 
-def prepare(edges: IntArray, offsets: IntArray, method: str = "auto", most_states: int = MOST_STATES) -> PartialOrders:
+def prepare_orders(
+    edges: IntArray, offsets: IntArray, method: str = "auto", most_states: int = MOST_STATES
+) -> PartialOrders:
     """Take the graphs of lists apart. `edges` are checked: (better, worse) numbers of items of the same list.
 
     Raises ValueError if there is a cycle, or if the method cannot evaluate a graph.

@@ -141,7 +141,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Probabilities of every two items, shaded; rows and columns have the same names, and None is a gap."""
+    """Probabilities for each pair of items, shaded; rows and columns have the same names, and None is a gap."""
 
     names: Sequence[str]
     values: Sequence[Sequence[float | None]]
