@@ -566,18 +566,22 @@ def twin_labels(rng: np.random.Generator, rows: int, noise: float) -> tuple[Any,
     )
 
 
+def as_path_labels(Y: csr_array) -> PathLabels:
+    return PathLabels(Y, inverse_propensity(Y))
+
+
 def test_estimates_are_corrected_by_those_of_other_labels(rng: np.random.Generator) -> None:
     """The correction is a ridge regression, and is used only where it helps on rows that it was not fitted to."""
     estimates, Y = twin_labels(rng, 400, 0.3)
     row_weights = rng.uniform(0.5, 2.0, 400)
     weighted = estimates.astype(np.float64).T * (row_weights / row_weights.mean())
     wanted = np.linalg.solve(weighted @ estimates + 15.0 * np.eye(20), weighted @ Y.toarray())
-    correction = find_correction(estimates, Y, row_weights)
+    correction = find_correction(estimates, as_path_labels(Y), row_weights)
     np.testing.assert_allclose(correction.numpy(), wanted, rtol=1e-4, atol=1e-5)  # single precision
     assert np.abs(wanted[0, :2] - wanted[0, 2:].max()).min() > 0.3  # the first label tells of its twin
     independent = rng.random((400, 20)) < 0.2
     exact = (independent + rng.normal(0.0, 0.1, independent.shape)).astype(np.float32)
-    assert find_correction(exact, csr_array(independent), row_weights) is None
+    assert find_correction(exact, as_path_labels(csr_array(independent)), row_weights) is None
 
 
 @pytest.mark.parametrize("rows_at_once", [16_384, 149])
@@ -587,11 +591,11 @@ def test_corrected_kernel_path_by_hand(
     """The estimates of a path fitted to one part of the rows are corrected on the next part."""
     given = []
 
-    def halve(estimates: Any, Y: Any, row_weights: Any) -> Any:
-        given.append((estimates, Y, row_weights))
-        return torch.eye(Y.shape[1]).roll(1, 1)
+    def shift_labels(estimates: Any, labels: PathLabels, row_weights: Any) -> Any:
+        given.append((estimates, labels.Y, row_weights))
+        return torch.eye(labels.Y.shape[1]).roll(1, 1)
 
-    monkeypatch.setattr("plackett.neural.ridge_paths.find_correction", halve)
+    monkeypatch.setattr("plackett.neural.ridge_paths.find_correction", shift_labels)
     X, rows = norm_rows(data.X), SparseRows(norm_rows(other.X), torch.device("cpu"))
     labels = PathLabels(data.Y, inverse_propensity(data.Y))
     path = fit_path(X, labels, np.ones(300), "kernel", rows_at_once=rows_at_once)
@@ -637,19 +641,24 @@ def test_efforts_divide_the_rows_of_a_kernel_path(data: MultilabelData, monkeypa
     assert float((whole.weight - parts.weight).abs().max()) > 0.01
 
 
-def test_path_follows_the_size_of_the_data(data: MultilabelData, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel path where it fits, otherwise a linear one; a few features are enough."""
+def test_path_follows_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel path where it fits and is better on held-out rows, otherwise a linear one."""
     options = {**SETTINGS, "epochs": 1}
-    dense = np.random.default_rng(0).random((300, 4))
-    for X in (data.X, csr_array(dense), dense):
-        assert isinstance(ExtremeClassifier(**options).fit(X, data.Y).path_, KernelPath)
-        assert isinstance(ExtremeClassifier(**options, skip="linear").fit(X, data.Y).path_, LinearPath)
-    for limit, value in (("COUNT", 299), ("TABLE", 300 * 30 - 1), ("POINTS", 300 * 100 - 1)):
+    rng = np.random.default_rng(0)
+    X, wide = rng.normal(size=(300, 2)), rng.normal(size=(300, 20))
+    is_outside = np.linalg.norm(X, axis=1) > 1.2
+    rings = csr_array(np.column_stack([is_outside, ~is_outside]))  # no line separates them
+    sides = csr_array(np.column_stack([wide > 0, wide < 0]))
+    assert isinstance(ExtremeClassifier(**options).fit(X, rings).path_, KernelPath)
+    for rows in (wide, csr_array(wide)):
+        assert isinstance(ExtremeClassifier(**options).fit(rows, sides).path_, LinearPath)
+        assert isinstance(ExtremeClassifier(**options, skip="kernel").fit(rows, sides).path_, KernelPath)
+    for limit, value in (("COUNT", 299), ("TABLE", 300 * 2 - 1), ("POINTS", 300 * 2 - 1)):
         with monkeypatch.context() as patch:
             patch.setattr(f"plackett.neural.ridge_paths.LARGEST_{limit}", value)
-            assert isinstance(ExtremeClassifier(**options).fit(data).path_, LinearPath)
-            with pytest.raises(ValueError, match=r"skip='kernel' requires at most 32,768 rows.*got 300 rows, 100 feat"):
-                ExtremeClassifier(**options, skip="kernel").fit(data)
+            assert isinstance(ExtremeClassifier(**options).fit(X, rings).path_, LinearPath)
+            with pytest.raises(ValueError, match=r"skip='kernel' requires at most 32,768 rows.*got 300 rows, 2 feat"):
+                ExtremeClassifier(**options, skip="kernel").fit(X, rings)
 
 
 def norm_rows(X: Any) -> csr_array:
@@ -930,8 +939,8 @@ def test_recipes_follow_the_size_of_the_data() -> None:
     assert [make_recipe("default", rows, 10, 10)["epochs"] for rows in (1, 20_000, 80_000, 10**8)] == [20, 20, 10, 5]
     widths = [make_recipe("default", 10, width, width)["hidden_sizes"] for width in (100_000, 100_001, 10**8)]
     assert widths == [[1024], [512], [128]]
-    saved = [make_recipe("default", 10_000, 5_000, 4_000, path) for path in ("linear", "kernel")]
-    assert saved == [{"hidden_sizes": [1024], "epochs": 10, "ensemble": 1}] * 2
+    saved = make_recipe("default", 10_000, 5_000, 4_000, has_path=True)
+    assert saved == {"hidden_sizes": [1024], "epochs": 10, "ensemble": 1}
     with pytest.raises(ValueError, match="effort must be one of 'fast', 'default', 'best', got 'quick'"):
         make_recipe("quick", 10, 10, 10)
 

@@ -103,9 +103,9 @@ class ExtremeClassifier(NeuralEstimator):
         skip: a path from the features to all labels, alongside the networks, fitted in closed form and added to their
             mean score (`plackett.neural.ridge_paths`): "linear", ridge regression, weighted by the shape of the data; a
             number, the same with that weight; "kernel", kernel ridge regression, which keeps the training rows in the
-            model; None, no path. "auto": for the objectives partition and lower_bound, scaled features, labels without
-            grades and a hidden layer, "kernel" for data of moderate size, otherwise "linear", up to 10,000 features
-            (docs/extreme.md has the limits).
+            model; None, no path. "auto": for the objectives partition and lower_bound, up to 10,000 scaled features,
+            labels without grades and a hidden layer, "kernel" if the data are of moderate size (docs/extreme.md has the
+            limits) and it is better on held-out rows, otherwise "linear".
         regularizer: "glas" pulls the inner products of labels' weights towards their co-occurrence; "smoothing" softens
             the bottom tier; "mixup" trains on mixtures of rows; "tail" ranks the rare labels of a row above its others;
             None, no regularizer. `plackett.neural.regularizers` states their forms.

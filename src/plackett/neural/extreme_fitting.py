@@ -47,23 +47,25 @@ _ROWS = 20_000  # beyond which there are fewer epochs
 
 @dataclass(frozen=True)
 class _Effort:
-    networks: Mapping[str | None, tuple[int, int, int]]
-    """Hidden units, epochs and number of networks, by the kind of path alongside them."""
+    """Hidden units, epochs and number of networks, without and with a path alongside them."""
+
+    alone: tuple[int, int, int]
+    with_path: tuple[int, int, int]
     rows_at_once: int
-    """See `plackett.neural.ridge_paths.fit_kernel_path`."""
+    """See `plackett.neural.ridge_paths.KernelRegression`."""
 
 
 EFFORTS = {
-    "fast": _Effort(dict.fromkeys((None, "linear", "kernel"), (512, 6, 1)), 8_192),
-    "default": _Effort({None: (1024, 20, 2), "linear": (1024, 10, 1), "kernel": (1024, 10, 1)}, 16_384),
-    "best": _Effort(dict.fromkeys((None, "linear", "kernel"), (1024, 20, 5)), 16_384),
+    "fast": _Effort((512, 6, 1), (512, 6, 1), 8_192),
+    "default": _Effort((1024, 20, 2), (1024, 10, 1), 16_384),
+    "best": _Effort((1024, 20, 5), (1024, 20, 5), 16_384),
 }
 
 
-def make_recipe(effort: Any, rows: int, features: int, labels: int, path: str | None = None) -> dict[str, Any]:
+def make_recipe(effort: Any, rows: int, features: int, labels: int, has_path: bool = False) -> dict[str, Any]:
     """hidden_sizes, epochs and ensemble.
 
-    With a path alongside the networks, larger networks and more of them gain little, and the default effort saves them.
+    With a path alongside the networks, more epochs and networks gain little, and the default effort saves them.
 
     Weights and optimiser state take 12 bytes x units x (features + labels): units are halved until there are at most
     200,000 x 1,024 weights, but not below 128. Beyond 20,000 rows, epochs fall with the square root of the rows, to a
@@ -71,13 +73,13 @@ def make_recipe(effort: Any, rows: int, features: int, labels: int, path: str | 
 
     >>> make_recipe("default", 15_000, 5_000, 4_000)
     {'hidden_sizes': [1024], 'epochs': 20, 'ensemble': 2}
-    >>> make_recipe("default", 15_000, 5_000, 4_000, path="linear")
+    >>> make_recipe("default", 15_000, 5_000, 4_000, has_path=True)
     {'hidden_sizes': [1024], 'epochs': 10, 'ensemble': 1}
     >>> make_recipe("default", 200_000, 800_000, 200_000)
     {'hidden_sizes': [128], 'epochs': 6, 'ensemble': 2}
     """
     check_choice("effort", effort, tuple(EFFORTS))
-    units, epochs, ensemble = EFFORTS[effort].networks[path]
+    units, epochs, ensemble = EFFORTS[effort].with_path if has_path else EFFORTS[effort].alone
     while units > 128 and units * (features + labels) > _WIDE * 1024:
         units //= 2
     share = max(0.25, min(1.0, (_ROWS / max(1, rows)) ** 0.5))
@@ -462,35 +464,33 @@ def _make_regularizer(settings: ExtremeSettings, labels: csr_array) -> Regulariz
     return made
 
 
-def _choose_path(settings: ExtremeSettings, X: Any, labels: csr_array) -> str | None:
-    """The kind of path alongside the networks, "linear" or "kernel"; None: no path."""
+def _has_path(settings: ExtremeSettings, X: Any, labels: csr_array) -> bool:
+    """Whether a path alongside the networks is wanted, and possible."""
     skip = settings.skip
     is_number = isinstance(skip, int | float) and not isinstance(skip, bool)
     if not (skip is None or skip in _PATHS or (is_number and np.isfinite(skip) and skip > 0)):
         raise ValueError(f"skip must be 'auto', 'linear', 'kernel', a number above 0, or None, got {skip!r}")
     if skip is None:
-        return None
+        return False
     rows, features = X.shape
     count = labels.shape[1]
-    fits = {
-        "kernel": ridge_paths.kernel_path_fits(rows, features, count),
+    is_small = {
         "linear": ridge_paths.linear_path_fits(features, count),
+        "kernel": ridge_paths.kernel_path_fits(rows, features, count),
     }
-    kind = "linear" if is_number else skip
-    if skip == "auto":
-        kind = "kernel" if fits["kernel"] else "linear"
+    kind = "kernel" if skip == "kernel" or (skip == "auto" and is_small["kernel"]) else "linear"
+    size = f"{rows:,} rows, {features:,} features and {count:,} labels"
     obstacles = {
         "features that are scaled, got scaling='none'": choose_scaling(settings.scaling, X) == "none",
         "at least 3 rows": rows < 3,
         "labels without grades": has_grades(labels),
         "a hidden layer, got hidden_sizes=()": settings.is_linear,
-        f"{ridge_paths.LIMITS[kind]}, got {rows:,} rows, {features:,} features and {count:,} labels": not fits[kind],
+        f"{ridge_paths.LIMITS[kind]}, got {size}": not is_small[kind],
     }
     found = [text for text, holds in obstacles.items() if holds]
     if found and skip != "auto":
         raise ValueError(f"skip={skip!r} requires {found[0]}; set skip=None")
-    is_wanted = skip != "auto" or settings.objective.name in ("partition", "lower_bound")
-    return kind if is_wanted and not found else None
+    return not found and (skip != "auto" or settings.objective.name in ("partition", "lower_bound"))
 
 
 def _log_propensities(
@@ -529,12 +529,12 @@ def prepare_fit(
         evaluation: rows and labels of the validation sets, by name.
         shard: the labels that this process holds.
     """
-    kind = _choose_path(settings, X, labels)
-    recipe = make_recipe(settings.effort, X.shape[0], X.shape[1], labels.shape[1], kind)
+    has_path = _has_path(settings, X, labels)
+    recipe = make_recipe(settings.effort, X.shape[0], X.shape[1], labels.shape[1], has_path)
     regularizer = _make_regularizer(settings, labels)
     scaling = _fit_scaling(settings, X)
     needs_propensity = (
-        kind is not None or settings.propensity != 0 or any(name.startswith("ps") for name in settings.eval_metric)
+        has_path or settings.propensity != 0 or any(name.startswith("ps") for name in settings.eval_metric)
     )
     inverse = inverse_propensity(without_grades(labels)) if needs_propensity else None
     loss = ExtremeLoss(
@@ -547,13 +547,14 @@ def prepare_fit(
     )
     train = LabelledRows(scaled_rows(scaling, X), labels, weights, device)
     path = None
-    if kind is not None and inverse is not None:
+    if has_path and inverse is not None:
+        is_weight = not isinstance(settings.skip, str)
         path = ridge_paths.fit_path(
             train.X,
             ridge_paths.PathLabels(labels, inverse, float(settings.propensity)),
             weights,
-            kind,
-            weight=None if isinstance(settings.skip, str) else float(settings.skip),
+            "linear" if is_weight else settings.skip,
+            weight=float(settings.skip) if is_weight else None,
             shard=shard,
             rows_at_once=EFFORTS[settings.effort].rows_at_once,
         ).to(device)

@@ -22,15 +22,15 @@ All labels share the matrix, so one factorisation solves them all.
     k(x, z) = exp(-|x - z| / 2u),    u^2 = mean squared norm of a row
 
 is close to that of a wide network (Geifman et al. 2020), but its optimum is found exactly, by one factorisation for all
-labels: A = (K + 0.1 I)^-1 (Y - mean of Y). It is more accurate than the linear path, or as accurate, but keeps the rows
-and a weight for each row and label.
+labels: A = (K + 0.1 I)^-1 (Y - mean of Y). It keeps the rows and a weight for each row and label. Where it fits and is
+better than the linear path on rows that both were not fitted to (by nDCG@5), it is chosen by default.
 
 Regression estimates each label by itself. Where labels depend on each other, the estimates of the others say more
 about a label, and a second ridge regression, of the labels on the estimates P of all labels, uses them:
 
     C = (P'P + 15 I)^-1 P'Y,    corrected estimate = (P + P C) / 2
 
-It is fitted to rows that the estimates were not fitted to, and used if it raises nDCG@5 on others of them.
+It is fitted to rows that the estimates were not fitted to, and used if it improves others of them.
 
 **The weight w.** Where rows have many features for their number, regression comes close to all that can be learned;
 where they have few, networks are better. The effective number of parameters of the linear path per row,
@@ -42,7 +42,9 @@ of Debian packages with their tags (0.28), whole and cut to fewer rows and featu
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -75,7 +77,7 @@ def product(rows: Rows, weight: Tensor) -> Tensor:
     )
 
 
-class _Path(nn.Module):
+class _Path(nn.Module, ABC):
     """Scores of labels from estimates inputs @ weight + bias; weight (inputs, labels).
 
     Args:
@@ -93,7 +95,12 @@ class _Path(nn.Module):
             self.importance = nn.Parameter(torch.ones(()), requires_grad=False)
             self.shift = nn.Parameter(torch.zeros(labels), requires_grad=False)
 
-    def scores(self, estimates: Tensor) -> Tensor:
+    @abstractmethod
+    def estimates(self, rows: Rows) -> Tensor:
+        """(rows, labels)."""
+
+    def forward(self, rows: Rows) -> Tensor:
+        estimates = self.estimates(rows)
         if not self.is_logarithmic:
             return estimates
         return torch.log(estimates.clamp(min=0.0) + _SMALLEST_ESTIMATE) * self.importance + self.shift
@@ -112,8 +119,8 @@ class _Path(nn.Module):
 class LinearPath(_Path):
     """Estimates rows @ weight + bias; inputs: features."""
 
-    def forward(self, rows: Rows) -> Tensor:
-        return self.scores(product(rows, self.weight) + self.bias)
+    def estimates(self, rows: Rows) -> Tensor:
+        return product(rows, self.weight) + self.bias
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,16 @@ class PathLabels:
     propensity: float = 0.0
 
     def select(self, kept: slice) -> PathLabels:
+        """Some of the labels."""
         return PathLabels(self.Y[:, kept], self.inverse_propensity[kept], self.propensity)
+
+    def of_rows(self, rows: slice) -> PathLabels:
+        """All labels of some rows."""
+        return PathLabels(self.Y[rows], self.inverse_propensity, self.propensity)
+
+    def ndcg(self, estimates: npt.NDArray[np.floating[Any]]) -> float:
+        """nDCG@5 of estimates (rows, labels)."""
+        return float(multilabel_ndcg(estimates, without_grades(self.Y), k=min(5, self.Y.shape[1])))
 
     def targets(self) -> csr_array:
         """The value that each label of a row counts; the others count 0."""
@@ -214,7 +230,7 @@ LARGEST_POINTS = 160_000_000
 """Entries of the rows that are kept."""
 LARGEST_CORRECTED = 4_096
 """Labels whose estimates are corrected: a matrix of labels x labels is factorised."""
-_SMALLEST_CORRECTED = 100  # rows; fewer say too little about pairs of labels
+_FEWEST_HELD_OUT = 50  # rows; fewer tell too little of the quality of estimates
 _KERNEL_PENALTY, _CORRECTION_PENALTY, _SMALLEST_KERNEL_WEIGHT = 0.1, 15.0, 2.0
 _PRODUCTS_AT_ONCE = 1 << 23
 
@@ -236,8 +252,8 @@ class KernelPath(_Path):
         found = product(rows, points).mul_(-2.0).add_(_squares(rows)[:, None]).add_(points.square().sum(0))
         return found.clamp_(min=0.0).sqrt_().mul_(-self.rate).exp_()  # in place: this takes as long as the product
 
-    def forward(self, rows: Rows) -> Tensor:
-        return self.scores(self.kernel(rows) @ self.weight + self.bias)
+    def estimates(self, rows: Rows) -> Tensor:
+        return self.kernel(rows) @ self.weight + self.bias
 
 
 def _squares(rows: Rows) -> Tensor:
@@ -256,58 +272,88 @@ def kernel_path_fits(rows: int, width: int, labels: int) -> bool:
     return rows <= LARGEST_COUNT and width <= LARGEST_WIDTH and is_small
 
 
-def fit_kernel_path(
-    X: csr_array,
-    labels: PathLabels,
-    row_weights: npt.NDArray[np.float64],
-    weight: float,
-    rows_at_once: int = LARGEST_PART,
-) -> KernelPath:
-    """Fit to scaled rows. A row of weight v has the penalty 0.1 / v, v relative to the mean.
+class KernelRegression:
+    """Kernel ridge regression of scaled rows. A row of weight v has the penalty 0.1 / v, v relative to the mean.
 
     More rows than `rows_at_once` are divided into parts of equal size, each is solved alone, and estimates are the mean
     of the parts (Zhang, Duchi and Wainwright 2013). Two parts take less than half of the operations.
-
-    Args:
-        weight: that of the linear path beside the networks.
     """
-    path = KernelPath(X.shape[1], X.shape[0], labels.Y.shape[1])
-    unit = float(np.sqrt(np.average(squared_norms(X), weights=row_weights))) or 1.0
-    path.points.data = torch.from_numpy(X.T.toarray().astype(np.float32, order="C"))
-    path.rate.data = torch.tensor(0.5 / unit)
-    penalties = (_KERNEL_PENALTY * row_weights.mean() / row_weights).astype(np.float32)
-    targets: Any = labels.targets().astype(np.float32).toarray(order="F")
-    mean = (row_weights / row_weights.sum()).astype(np.float32) @ targets
-    targets -= mean
 
-    def solve(chosen: slice) -> Tensor:
-        return torch.from_numpy(_solve(path, X[chosen], targets[chosen].copy("F"), penalties[chosen]))
+    def __init__(
+        self,
+        X: csr_array,
+        labels: PathLabels,
+        row_weights: npt.NDArray[np.float64],
+        rows_at_once: int = LARGEST_PART,
+    ) -> None:
+        self._X, self._labels, self._row_weights = X, labels, row_weights
+        self._targets: Any = labels.targets().astype(np.float32).toarray(order="F")
+        mean = (row_weights / row_weights.sum()).astype(np.float32) @ self._targets
+        self._targets -= mean
+        self._path = self._make_path(slice(None), mean)
+        self._parts = -(-X.shape[0] // rows_at_once)
+        self._step = max(2, self._parts)
+        self._solutions: dict[tuple[int, int], Tensor] = {}
 
-    parts = -(-X.shape[0] // rows_at_once)
-    for part in range(parts):
-        path.weight.data[part::parts] = solve(slice(part, None, parts))
-    path.bias.data = torch.from_numpy(mean)
-    if labels.propensity == 0 and labels.Y.shape[1] <= LARGEST_CORRECTED and X.shape[0] >= _SMALLEST_CORRECTED:
-        step = max(2, parts)
-        weights = path.weight.data[::step] if parts > 1 else solve(slice(0, None, step))
-        estimates = _estimates(path, X[1::step], path.points.data[:, ::step].contiguous(), weights)
-        correction = find_correction(estimates, labels.Y[1::step], row_weights[1::step])
-        if correction is not None:
-            path.weight.data = (path.weight.data + path.weight.data @ correction) / 2.0
-            path.bias.data = (path.bias.data + path.bias.data @ correction) / 2.0
-    path.weight.data /= parts
-    path.join(labels, max(weight, _SMALLEST_KERNEL_WEIGHT))
-    return path
+    def _make_path(self, rows: slice, mean: npt.NDArray[np.float32]) -> KernelPath:
+        """A path with some rows as points, whose weights are not known yet."""
+        points = torch.from_numpy(self._X[rows].T.toarray().astype(np.float32, order="C"))
+        path = KernelPath(points.shape[0], points.shape[1], len(mean))
+        path.points.data, path.bias.data = points, torch.from_numpy(mean)
+        unit = float(np.sqrt(np.average(squared_norms(self._X), weights=self._row_weights))) or 1.0
+        path.rate.data = torch.tensor(0.5 / unit)
+        return path
+
+    def _solve(self, first: int, step: int) -> Tensor:
+        """(K + penalties)^-1 targets of rows first, first + step, ..."""
+        if (first, step) not in self._solutions:
+            rows = slice(first, None, step)
+            penalties = (_KERNEL_PENALTY * self._row_weights.mean() / self._row_weights[rows]).astype(np.float32)
+            targets = self._targets[rows].copy("F")
+            self._solutions[first, step] = torch.from_numpy(_solve(self._path, self._X[rows], targets, penalties))
+        return self._solutions[first, step]
+
+    @property
+    def has_held_out_rows(self) -> bool:
+        return bool(self._X.shape[0] >= _FEWEST_HELD_OUT * self._step)
+
+    @cached_property
+    def _held_out_estimates(self) -> npt.NDArray[np.float32]:
+        """Of rows 1, 1 + step, ..., by a regression of rows 0, step, ..."""
+        path = self._make_path(slice(0, None, self._step), self._path.bias.data.numpy())
+        path.weight.data = self._solve(0, self._step)
+        return _estimates(path, self._X[1 :: self._step])
+
+    def is_better_than_linear(self) -> bool:
+        """Whether the estimates of held-out rows are better than those of a linear path."""
+        fitted, held = slice(0, None, self._step), slice(1, None, self._step)
+        linear = Ridge(self._X[fitted], self._row_weights[fitted]).path(self._labels.of_rows(fitted))
+        labels = self._labels.of_rows(held)
+        return labels.ndcg(self._held_out_estimates) > labels.ndcg(_estimates(linear, self._X[held]))
+
+    def path(self, weight: float) -> KernelPath:
+        """The path alongside the networks; `weight` is that of the linear path there."""
+        path, labels = self._path, self._labels
+        for part in range(self._parts):
+            path.weight.data[part :: self._parts] = self._solve(part, self._parts) / self._parts
+        if labels.propensity == 0 and labels.Y.shape[1] <= LARGEST_CORRECTED and self.has_held_out_rows:
+            held = slice(1, None, self._step)
+            correction = find_correction(self._held_out_estimates, labels.of_rows(held), self._row_weights[held])
+            if correction is not None:
+                path.weight.data = (path.weight.data + path.weight.data @ correction) / 2.0
+                path.bias.data = (path.bias.data + path.bias.data @ correction) / 2.0
+        path.join(labels, max(weight, _SMALLEST_KERNEL_WEIGHT))
+        return path
 
 
-def _estimates(path: KernelPath, X: csr_array, points: Tensor, weights: Tensor) -> npt.NDArray[np.float32]:
-    size = max(1, _PRODUCTS_AT_ONCE // len(weights))
+def _estimates(path: LinearPath | KernelPath, X: csr_array) -> npt.NDArray[np.float32]:
+    size = max(1, _PRODUCTS_AT_ONCE // len(path.weight))
     blocks = (SparseRows(X[first : first + size], torch.device("cpu")) for first in range(0, X.shape[0], size))
-    return np.concatenate([(path.kernel(rows, points) @ weights + path.bias).numpy() for rows in blocks])
+    return np.concatenate([path.estimates(rows).numpy() for rows in blocks])
 
 
 def find_correction(
-    estimates: npt.NDArray[np.float32], Y: csr_array, row_weights: npt.NDArray[np.float64]
+    estimates: npt.NDArray[np.float32], labels: PathLabels, row_weights: npt.NDArray[np.float64]
 ) -> Tensor | None:
     """The matrix C for estimates (rows, labels) that were not fitted to these rows, or None if it does not help."""
 
@@ -315,16 +361,12 @@ def find_correction(
         weighted = estimates[rows].T * (row_weights[rows] / row_weights.mean()).astype(np.float32)
         matrix = weighted @ estimates[rows]
         matrix.reshape(-1)[:: len(matrix) + 1] += np.float32(_CORRECTION_PENALTY)
-        moments = (without_grades(Y[rows]).T @ weighted.T).T.astype(np.float32)
+        moments = (labels.of_rows(rows).targets().T @ weighted.T).T.astype(np.float32)
         return np.asarray(cho_solve(cho_factor(matrix, check_finite=False), moments, check_finite=False))
 
-    others = estimates[1::2]
+    others, others_labels = estimates[1::2], labels.of_rows(slice(1, None, 2))
     corrected = (others + others @ fit(slice(0, None, 2))) / 2.0
-    before, after = (
-        multilabel_ndcg(scores, without_grades(Y[1::2]), k=min(5, Y.shape[1]), empty="skip")
-        for scores in (others, corrected)
-    )
-    return torch.from_numpy(fit(slice(None))) if after > before else None
+    return torch.from_numpy(fit(slice(None))) if others_labels.ndcg(corrected) > others_labels.ndcg(others) else None
 
 
 def _solve(path: KernelPath, X: csr_array, targets: Any, penalties: npt.NDArray[np.float32]) -> Any:
@@ -365,16 +407,20 @@ def fit_path(
     """Fit a path to scaled rows.
 
     Args:
-        kind: "linear" or "kernel".
+        kind: "linear" or "kernel"; "auto": "kernel" if it fits and is better on held-out rows, otherwise "linear".
         weight: of a linear path beside the networks; None: from the effective number of parameters.
         shard: the labels that the path is to hold; None: all.
-        rows_at_once: see `fit_kernel_path`.
+        rows_at_once: see `KernelRegression`.
     """
     held = slice(None) if shard is None else slice(shard.first, shard.last)
     rows = csr_array(X.cpu().numpy()) if isinstance(X, Tensor) else X
     ridge = Ridge(rows, row_weights)
-    if kind == "linear":
-        return ridge.path(labels.select(held), weight)
-    path = fit_kernel_path(rows, labels, row_weights, ridge.weight, rows_at_once)
-    path.keep_labels(held)  # corrections need all labels
-    return path
+    width, count = rows.shape[1], labels.Y.shape[1]
+    if kind == "kernel" or (kind == "auto" and kernel_path_fits(rows.shape[0], width, count)):
+        regression = KernelRegression(rows, labels, row_weights, rows_at_once)
+        is_open = kind == "auto" and linear_path_fits(width, count) and regression.has_held_out_rows
+        if not is_open or regression.is_better_than_linear():
+            path = regression.path(ridge.weight)
+            path.keep_labels(held)  # corrections need all labels
+            return path
+    return ridge.path(labels.select(held), weight)
