@@ -29,7 +29,7 @@ from numba.core.typed_passes import IRLegalization, NativeLowering
 from numba.core.types.functions import BaseFunction
 from numba.core.typing.templates import _OverloadFunctionTemplate
 
-from plackett.kernel_lowering import KernelLower, owns_arrays
+from plackett.kernel_lowering import KernelLower, owns_memory
 
 # numba passes for constructs that most kernels do not contain: `with`, exceptions with arguments, array expressions,
 # functions inlined before their types are known, and closures and comprehensions.
@@ -128,12 +128,12 @@ class _Lowering(NativeLowering):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _Releases(IRLegalization):
-    """Release arrays after their last use, in functions that own any."""
+    """Release memory after its last use, in functions that own any."""
 
     _name = "releases"
 
     def run_pass(self, state: Any) -> bool:
-        if owns_arrays(state.calltypes, state.return_type, state.targetctx):
+        if owns_memory(state):
             return bool(super().run_pass(state))
         state.targetctx = state.targetctx.subtarget(enable_nrt=False)
         return False

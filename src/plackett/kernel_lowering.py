@@ -13,24 +13,26 @@ from numba.core.lowering import Lower
 types: Any = numba_types
 
 
-def owns_arrays(calltypes: Any, return_type: Any, context: Any) -> bool:
-    """Whether a function creates or returns arrays. Any other only borrows those of its caller: nothing to count."""
+def owns_memory(state: Any) -> bool:
+    """Whether a function creates or returns arrays, or uses lists. Any other only borrows arrays: nothing to count."""
 
     def has_memory(kind: Any) -> bool:
-        return bool(context.data_model_manager[kind].contains_nrt_meminfo())
+        return bool(state.targetctx.data_model_manager[kind].contains_nrt_meminfo())
 
-    if has_memory(return_type):
-        return True
-    for expression, signature in calltypes.items():
-        if signature is None or not has_memory(signature.return_type):
-            continue
-        view = getattr(expression, "op", None) in ("getitem", "static_getitem") and is_basic(signature.args[1])
-        if not view:
-            return True
-    return False
+    def is_view(expression: Any, signature: Any) -> bool:
+        return getattr(expression, "op", None) in ("getitem", "static_getitem") and _is_basic(signature.args[1])
+
+    arrays = types.Array | types.BaseTuple | types.Optional
+    created = [
+        signature.return_type
+        for expression, signature in state.calltypes.items()
+        if signature is not None and not is_view(expression, signature)
+    ]
+    others = [kind for kind in state.typemap.values() if not isinstance(kind, arrays)]
+    return any(map(has_memory, {state.return_type, *created, *others}))
 
 
-def is_basic(index: Any) -> bool:
+def _is_basic(index: Any) -> bool:
     """Whether an index consists of numbers and slices."""
     parts = index.types if isinstance(index, types.BaseTuple) else [index]
     return all(isinstance(part, types.Integer | types.SliceType) for part in parts)
