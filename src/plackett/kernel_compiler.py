@@ -94,6 +94,10 @@ class _KernelLibrary(JITCodeLibrary):
     _linking_libraries: list[JITCodeLibrary]
     rounds = 2
 
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Only the final module is optimised."""
+        ll_module.data_layout = self._codegen._data_layout
+
     def finalize(self) -> None:
         self._linking_libraries = _link_all(self._final_module, self._linking_libraries)
         super().finalize()
