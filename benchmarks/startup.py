@@ -2,7 +2,7 @@
 
 The reference imports numba and compiles a loop of ten lines; its warm form imports numba and loads that loop from
 numba's cache. All times are of whole processes, in seconds of the processor and of the clock, the median of some rounds
-in which all take turns; ratios are of the processor's. As in an installed package, Python keeps the bytecode of modules.
+in which all take turns; ratios are of the processor's. Python keeps the bytecode of modules, as of installed packages.
 `import torch` and `import lightgbm` show how much of a first call is theirs. `--functions NAME` lists what a cold entry
 point compiles, the costliest functions first. `--ahead` compares the clock of `plackett compile` with the sum of the
 cold first calls that it replaces, each on its own cache.
