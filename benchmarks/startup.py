@@ -2,9 +2,10 @@
 
 The reference imports numba and compiles a loop of ten lines; its warm form imports numba and loads that loop from
 numba's cache. All times are of whole processes, in seconds of the processor and of the clock, the median of some rounds
-in which all take turns; ratios are of the processor's. `import torch` and `import lightgbm` show how much of a first
-call is theirs. `--functions NAME` lists what a cold entry point compiles, the costliest functions first. `--ahead`
-compares the clock of `plackett compile` with the sum of the cold first calls that it replaces, each on its own cache.
+in which all take turns; ratios are of the processor's. Python keeps the bytecode of modules, as of installed packages.
+`import torch` and `import lightgbm` show how much of a first call is theirs. `--functions NAME` lists what a cold entry
+point compiles, the costliest functions first. `--ahead` compares the clock of `plackett compile` with the sum of the
+cold first calls that it replaces, each on its own cache.
 """
 
 import json
@@ -82,7 +83,7 @@ _SHOW = "\nimport json; print(json.dumps(own))"
 def _run(code: str, folder: Path) -> tuple[float, float, str]:
     """Seconds of the processor and of the clock, and the output, of a process whose caches are in `folder`."""
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
         "PLACKETT_CACHE_DIR": str(folder),
         "NUMBA_CACHE_DIR": str(folder),
         "OMP_NUM_THREADS": "1",

@@ -11,6 +11,7 @@ import threading
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import plackett
@@ -287,6 +288,65 @@ def test_functions_are_not_compiled_again_for_constants(folder):  # noqa: ARG001
 
     assert both(2) == 7
     assert len(shifted.signatures) == 1
+
+
+@compilation.inner_part
+def _indexed(x, table, mask, i, unsigned):
+    """Elements at positive, negative, constant and unsigned positions of arrays that the function only borrows."""
+    half = x[1:]
+    half = half[1:]
+    mask[i] = x[i] > x[-1]
+    table[-1, i] += 10.0
+    x[unsigned] -= 0.5
+    return half[i] + 2.0 * table[i, -1] + 4.0 * table[0, unsigned] + 8.0 * mask[i]
+
+
+def _indexed_in_a_copy(x, table, mask, i, unsigned):
+    own = np.empty(x.size)
+    for k in range(x.size):
+        own[k] = x[k]
+    return _indexed(own, table, mask, i, unsigned) + own[unsigned]
+
+
+@pytest.mark.parametrize("layout", ["C", "F", "strided"])
+@pytest.mark.parametrize("i", [0, 1, -1])
+def test_elements_are_those_of_numpy(i, layout, folder, monkeypatch):  # noqa: ARG001
+    def arguments():
+        x, table = np.arange(5.0), np.arange(12.0).reshape(3, 4)
+        table = {"C": table, "F": np.asfortranarray(table), "strided": np.repeat(table, 2, axis=1)[:, ::2]}[layout]
+        return x, table, np.zeros(5, bool), i, np.uint64(3)
+
+    compiled, plain = arguments(), arguments()
+    value = kernel(_indexed_in_a_copy)(*compiled)
+    monkeypatch.setitem(globals(), "_indexed", _indexed.py_func)
+    assert value == _indexed_in_a_copy(*plain)
+    for array, expected in zip(compiled[:3], plain[:3], strict=True):
+        np.testing.assert_array_equal(array, expected)
+
+
+@pytest.mark.usefixtures("folder")
+def test_kernels_release_what_they_allocate():
+    code = """
+import numba.core.runtime as runtime, numpy as np
+from plackett.likelihood import partition_derivatives
+from plackett.metrics import ndcg
+runtime._nrt_python.memsys_enable_stats()
+for repeat in range(20):
+    partition_derivatives(np.arange(40.0), np.arange(40.0) % 3)
+    ndcg(np.arange(40.0), np.arange(40.0) % 3, k=5)
+stats = runtime.rtsys.get_allocation_stats()
+assert stats.alloc == stats.free > 100, stats
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603
+
+
+@pytest.mark.usefixtures("folder")
+def test_compiling_does_not_import_scipy_linalg():
+    code = (
+        "import sys, numpy as np, plackett; plackett.partition_log_likelihood(np.zeros(3), np.arange(3))\n"
+        "assert 'numba.np.arraymath' in sys.modules and 'scipy.linalg' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603
 
 
 @pytest.mark.usefixtures("folder")

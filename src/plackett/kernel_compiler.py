@@ -3,27 +3,33 @@
 By default, numba optimises every function together with all functions that it calls, and generates its machine code. A
 function four levels down is thus optimised five times, and nothing calls the machine code of the lower levels. Here a
 function that only compiled code calls stays plain LLVM code, which the kernel includes; so do numba's own functions,
-such as `np.empty` and `min`. While numba types a function it searches dozens of candidates for every `a + b`; here it
-searches once for each pair of types. It loads its registries once, not for every function, and garbage collection is
-off.
+such as `np.empty` and `min`. `kernel_lowering` generates less of that code. While numba types a function it searches
+dozens of candidates for every `a + b`; here it searches once for each pair of types. It loads its registries once, not
+for every function, finds the lifetimes of variables once, not after every pass, and garbage collection is off.
 """
 
 import gc
-import operator
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from types import CodeType
 from typing import Any
 
 from numba import _dynfunc
-from numba.core import types as numba_types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.compiler_machinery import LoweringPass, PassManager, _pass_registry, register_pass
+from numba.core.imputils import builtin_registry
+from numba.core.postproc import PostProcessor, VariableLifetime
 from numba.core.registry import cpu_target
-from numba.core.typed_passes import NativeLowering
+from numba.core.targetconfig import ConfigStack
+from numba.core.transforms import canonicalize_cfg
+from numba.core.typed_passes import IRLegalization, NativeLowering
+from numba.core.types.functions import BaseFunction
 from numba.core.typing.templates import _OverloadFunctionTemplate
+
+from plackett.kernel_lowering import KernelLower, owns_memory
 
 # numba passes for constructs that most kernels do not contain: `with`, exceptions with arguments, array expressions,
 # functions inlined before their types are known, and closures and comprehensions.
@@ -31,55 +37,9 @@ _UNUSED = {
     "LiteralPropagation", "Rewrite dynamic raises", "dump_parfor_diagnostics", "find_literally", "inline_closure_likes",
     "inline_inlinables", "literal_unroll", "make_function_op_code_to_jit_function", "nopython_rewrites", "with_lifting",
 }  # fmt: skip
-types: Any = numba_types
-_OPERATORS = frozenset(value for value in vars(operator).values() if callable(value))
-
-
-class _RememberingContext:
-    """A typing context of numba that remembers the types of operators on numbers, and of elements of arrays."""
-
-    _signatures: dict[Any, Any] = {}  # shared: numba's answer depends only on the types  # noqa: RUF012
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
-
-    def resolve_function_type(self, function: Any, args: Any, kws: Any) -> Any:
-        resolve: Callable[..., Any] = self._context.resolve_function_type
-        if kws or getattr(function, "typing_key", None) not in _OPERATORS:
-            return resolve(function, args, kws)
-        if not all(map(_is_number, args)):
-            return resolve(function, args, kws)
-        return self._remember((function, *args), resolve, function, args, kws)
-
-    def resolve_getitem(self, target: Any, index: Any) -> Any:
-        resolve = self._context.resolve_getitem
-        if not (isinstance(target, types.Array) and _is_basic(index)):
-            return resolve(target, index)
-        return self._remember(("getitem", target, index), resolve, target, index)
-
-    def resolve_setitem(self, target: Any, index: Any, value: Any) -> Any:
-        resolve = self._context.resolve_setitem
-        if not (isinstance(target, types.Array) and _is_basic(index) and _is_number(value)):
-            return resolve(target, index, value)
-        return self._remember(("setitem", target, index, value), resolve, target, index, value)
-
-    def _remember(self, key: Any, resolve: Callable[..., Any], *arguments: Any) -> Any:
-        if key not in self._signatures:
-            self._signatures[key] = resolve(*arguments)
-        return self._signatures[key]
-
-
-def _is_number(kind: Any) -> bool:
-    return isinstance(kind, types.Number | types.Boolean)
-
-
-def _is_basic(index: Any) -> bool:
-    """Whether an index consists of numbers and slices."""
-    parts = index.types if isinstance(index, types.BaseTuple) else [index]
-    return all(isinstance(part, types.Integer | types.SliceType) for part in parts)
+# numba's answers, which depend only on the types.
+_attributes: dict[Any, Any] = {}
+_call_types: dict[Any, Any] = {}
 
 
 class _IncludedLibrary(JITCodeLibrary):
@@ -134,6 +94,10 @@ class _KernelLibrary(JITCodeLibrary):
     _linking_libraries: list[JITCodeLibrary]
     rounds = 2
 
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Only the final module is optimised."""
+        ll_module.data_layout = self._codegen._data_layout
+
     def finalize(self) -> None:
         self._linking_libraries = _link_all(self._final_module, self._linking_libraries)
         super().finalize()
@@ -158,8 +122,29 @@ class _LightLibrary(_KernelLibrary):
     rounds = 1
 
 
+class _Lowering(NativeLowering):
+    """Generate LLVM code."""
+
+    @property
+    def lowering_class(self) -> type[KernelLower]:
+        return KernelLower
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _KernelLowering(NativeLowering):
+class _Releases(IRLegalization):
+    """Release memory after its last use, in functions that own any."""
+
+    _name = "releases"
+
+    def run_pass(self, state: Any) -> bool:
+        if owns_memory(state):
+            return bool(super().run_pass(state))
+        state.targetctx = state.targetctx.subtarget(enable_nrt=False)
+        return False
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _KernelLowering(_Lowering):
     """Generate the machine code of a kernel."""
 
     _name = "kernel_lowering"
@@ -180,7 +165,7 @@ class _LightLowering(_KernelLowering):
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _IncludedLowering(NativeLowering):
+class _IncludedLowering(_Lowering):
     """Generate the LLVM code of a function, but no machine code."""
 
     _name = "included_lowering"
@@ -207,21 +192,27 @@ class _SeparateLowering(_IncludedLowering):
     library = _SeparateLibrary
 
 
+class _Passes(PassManager):
+    """Runs passes without checks, events and timings, and without finding the lifetimes of variables after each."""
+
+    def _runPass(self, index: int, pss: Any, internal_state: Any) -> None:  # noqa: ARG002, N802 - numba's names
+        pss.analysis = self._analysis
+        steps = (pss.run_initialization, pss.run_pass, pss.run_finalizer)
+        changed = [step(internal_state) for step in steps]
+        if any(changed) and not isinstance(pss, LoweringPass) and _pass_registry.get(type(pss)).mutates_CFG:
+            internal_state.func_ir.blocks = canonicalize_cfg(internal_state.func_ir.blocks)
+
+
 class _Compiler(CompilerBase):
     lowering: type[NativeLowering]
     left_out: frozenset[str] = frozenset(_UNUSED)
 
-    def __init__(self, typingctx: Any, *arguments: Any) -> None:
-        if not isinstance(typingctx, _RememberingContext):
-            typingctx = _RememberingContext(typingctx)
-        super().__init__(typingctx, *arguments)
-
     def define_pipelines(self) -> list[PassManager]:
-        passes = PassManager("kernel")
+        passes, replaced = _Passes("kernel"), {NativeLowering: self.lowering, IRLegalization: _Releases}
         nested = any(isinstance(constant, CodeType) for constant in self.state.func_id.code.co_consts)
         for step, description in DefaultPassBuilder.define_nopython_pipeline(self.state).passes:
             if nested or step._name not in self.left_out:
-                passes.add_pass(self.lowering if step is NativeLowering else step, description)
+                passes.add_pass(replaced.get(step, step), description)
         passes.finalize()
         return [passes]
 
@@ -231,8 +222,24 @@ class KernelCompiler(_Compiler):
 
     lowering = _KernelLowering
 
+    def __init__(self, *arguments: Any) -> None:
+        _load_registries()
+        super().__init__(*arguments)
+
     def compile_extra(self, func: Any) -> Any:
-        with global_compiler_lock, _without_garbage_collection(), _registries_loaded(), _functions_of_numba_included():
+        with ExitStack() as stack:
+            stack.enter_context(global_compiler_lock)
+            stack.enter_context(_without_garbage_collection())
+            for context in (cpu_target.typing_context, cpu_target.target_context, self.state.targetctx):
+                stack.enter_context(_replaced(context, "refresh", _refresh_if_grown(context)))
+            context = cpu_target.typing_context
+            stack.enter_context(_replaced(context, "resolve_getattr", _remember_attributes(context.resolve_getattr)))
+            search = BaseFunction.get_call_type
+            stack.enter_context(_replaced(BaseFunction, "get_call_type", _remember_call_types(search)))
+            stack.enter_context(_replaced(PostProcessor, "run", _without_lifetimes(PostProcessor.run)))
+            template: Any = _OverloadFunctionTemplate
+            chosen = _with_overload_compiler(template._get_jit_decorator)
+            stack.enter_context(_replaced(template, "_get_jit_decorator", chosen))
             return super().compile_extra(func)
 
 
@@ -255,34 +262,100 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 @contextmanager
-def _registries_loaded() -> Iterator[None]:
-    """Within this block, numba adds what is new in its registries but does not import them again."""
-    contexts: list[Any] = [cpu_target.target_context, cpu_target.typing_context]
-    for context in contexts:
-        context.load_additional_registries = lambda context=context: _add_new(context)
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Within this block, `owner` has another attribute `name`."""
+    own = name in vars(owner)
+    former = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        for context in contexts:
-            del context.load_additional_registries
+        setattr(owner, name, former) if own else delattr(owner, name)
 
 
-def _add_new(context: Any) -> None:
-    for registry in list(context._registries):
-        context.install_registry(registry)
+def _load_registries() -> None:
+    """Load the functions that numba can compile. While it types them, numba would load them again for each."""
+    target: Any = cpu_target.target_context
+    with global_compiler_lock:
+        _import_without_blas()
+        target.load_additional_registries()
+        target.install_registry(builtin_registry)
+        with _replaced(target, "refresh", lambda: None):
+            cpu_target.typing_context.refresh()
 
 
-@contextmanager
-def _functions_of_numba_included() -> Iterator[None]:
-    """Within this block, `OverloadCompiler` compiles numba's own functions."""
-    template: Any = _OverloadFunctionTemplate
-    choose = template._get_jit_decorator
+def _import_without_blas() -> None:
+    """Import numba's functions of arrays without scipy.linalg, which numba imports when it compiles a product."""
+    with _replaced(import_module("numba.np.linalg"), "ensure_blas", lambda: None):
+        import_module("numba.np.arraymath")
+
+
+def _refresh_if_grown(context: Any) -> Callable[[], None]:
+    """Look at the registries only if they have grown."""
+    refresh, known = context.refresh, _size(context)
+
+    def refresh_if_grown() -> None:
+        nonlocal known
+        if _size(context) != known:
+            refresh()
+            known = _size(context)
+
+    return refresh_if_grown
+
+
+def _size(context: Any) -> int:
+    """How much the registries of a context hold."""
+    loaders = context._registries.items()
+    return sum(len(getattr(registry, name)) for registry, loader in loaders for name in loader.registry_items)
+
+
+def _remember_attributes(resolve: Callable[..., Any]) -> Callable[..., Any]:
+    """Search once for the type of an attribute, not at every use."""
+
+    def resolve_getattr(kind: Any, attribute: str) -> Any:
+        if (kind, attribute) not in _attributes:
+            _attributes[kind, attribute] = resolve(kind, attribute)
+        return _attributes[kind, attribute]
+
+    return resolve_getattr
+
+
+def _remember_call_types(search: Callable[..., Any]) -> Callable[..., Any]:
+    """Search once for what a function returns for given types, not at every call."""
+
+    def get_call_type(function: Any, context: Any, args: Any, kws: Any) -> Any:
+        if kws:
+            return search(function, context, args, kws)
+        key = (function, tuple(args), _fastmath())
+        if key not in _call_types:
+            _call_types[key] = search(function, context, args, kws)
+        return _call_types[key]
+
+    return get_call_type
+
+
+def _fastmath() -> frozenset[str]:
+    """Which rules of arithmetic are relaxed in the function being compiled, and in those of numba that it calls."""
+    return frozenset(ConfigStack.top_or_none().fastmath.flags)
+
+
+def _without_lifetimes(run: Callable[..., None]) -> Callable[..., None]:
+    """Find the lifetimes of variables only to release what they name, not after every change."""
+
+    def process(self: Any, emit_dels: bool = False, **options: Any) -> None:
+        if emit_dels or self.func_ir.is_generator:
+            return run(self, emit_dels, **options)
+        self.func_ir.blocks = canonicalize_cfg(self.func_ir.blocks)
+        self.func_ir.variable_lifetime = VariableLifetime(self.func_ir.blocks)
+        return None
+
+    return process
+
+
+def _with_overload_compiler(choose: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile numba's own functions by `OverloadCompiler`."""
     options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": OverloadCompiler}
-    template._get_jit_decorator = lambda self: lambda **given: choose(self)(**(options | given))
-    try:
-        yield
-    finally:
-        template._get_jit_decorator = choose
+    return lambda template: lambda **given: choose(template)(**(options | given))
 
 
 class IncludedCompiler(_Compiler):

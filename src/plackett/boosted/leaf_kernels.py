@@ -1,9 +1,9 @@
 """Which leaf each row fell into, from the change of its score."""
 
-from plackett.compilation import kernel
+from plackett.compilation import light_kernel
 
 
-@kernel
+@light_kernel
 def nearest_leaves(first, last, change, values, numbers, leaf):
     """For the rows first..last the number of the leaf whose value is nearest to the change; `values` are sorted."""
     for i in range(first, last):
@@ -19,7 +19,7 @@ def nearest_leaves(first, last, change, values, numbers, leaf):
     return 0
 
 
-@kernel
+@light_kernel
 def add_leaf_values(first, last, leaf, values, scores):
     """scores += values of their leaves."""
     for i in range(first, last):

@@ -19,7 +19,7 @@ from plackett.compilation import light_kernel
 from plackett.errors import AccuracyWarning
 from plackett.likelihood.constants import LARGEST_SCORE
 from plackett.likelihood.kernel_parts import longest_list, sort_descending
-from plackett.likelihood.list_kernels import partition_lists, values_of_lists
+from plackett.likelihood.list_kernels import partition_lists
 from plackett.lists import IntArray, offsets_from_sizes
 from plackett.threads import run_over_ranges
 
@@ -222,11 +222,9 @@ def evaluate_tiers(
     places = kernel_cutoff(top, tiers)
     depth = depth_of(tol)
 
-    fill = partition_lists if derivatives else values_of_lists
-
     def call(first: int, last: int) -> int:
         return int(
-            fill(
+            partition_lists(
                 first, last, scores, tiers.order, tiers.starts, tiers.list_tiers, weights,
                 places, depth, value, error, gradient, curvature,
             )

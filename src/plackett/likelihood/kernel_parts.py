@@ -187,7 +187,7 @@ def decay_rate(z):
 def phi_at_nodes(rate, t, q, phi):
     """phi of one item at every node; returns E[phi] and E[phi (1 - z - phi)]."""
     mean, curvature = 0.0, 0.0
-    for k in range(t.size):
+    for k in range(np.uint64(t.size)):
         z = rate * t[k]
         x = decay_rate(z)
         phi[k] = x

@@ -19,6 +19,8 @@ T the tail probability of `cutoff` with primes for its derivatives along U,
 
 Such a tier is not concave. Where its L'' is not negative, that of the denominators alone replaces it: r places times
 -p (1 - p), p the leaf's share of the tier and all below it.
+
+Loops that should be vectorised run over unsigned numbers; see `list_kernels`.
 """
 
 import math
@@ -27,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plackett.arguments import NO_CUTOFF
-from plackett.compilation import inner, inner_sum, kernel
+from plackett.compilation import inner, inner_sum, kernel, light_kernel
 from plackett.likelihood.constants import MOST_NODES
 from plackett.likelihood.core import Tiers, depth_of, kernel_cutoff, raise_bad_score
 from plackett.likelihood.cutoff import tail_along
@@ -54,11 +56,11 @@ _COST_PER_ITEM = 100
 def _variance_and_covariance(row, t, q, mean_t):
     """Var[A] and Cov[A, t] of a leaf's sum A at every node."""
     mean = 0.0
-    for k in range(t.size):
+    for k in range(np.uint64(t.size)):
         mean += q[k] * row[k]
     variance = 0.0
     covariance = 0.0
-    for k in range(t.size):
+    for k in range(np.uint64(t.size)):
         away = row[k] - mean
         variance += q[k] * away * away
         covariance += q[k] * away * (t[k] - mean_t)
@@ -81,7 +83,7 @@ def _undivided_tier(log_odds, n, first, local, leaves, depth, room, sums, own_sl
     mean_t, variance_t = mean_and_variance(t, q)
     for u in range(leaves):
         row = sums[u, : t.size]
-        for k in range(t.size):
+        for k in range(np.uint64(t.size)):
             row[k] = 0.0
     phi = sums[leaves, : t.size]
     total = 0.0
@@ -91,7 +93,7 @@ def _undivided_tier(log_odds, n, first, local, leaves, depth, room, sums, own_sl
         if shallow == n or log_odds[i] > deep_threshold(n):
             mean, second = phi_at_nodes(odds[j], t, q, phi)
             row = sums[u, : t.size]
-            for k in range(t.size):
+            for k in range(np.uint64(t.size)):
                 row[k] += phi[k]
             own_slope[u] += mean
             own_second[u] += second
@@ -138,14 +140,14 @@ def _divided_tier(log_odds, n, places, first, local, leaves, depth, room, sums, 
 def _add_to_rest(w, local, first, last, leaves, highest, total, mass):
     """Add the items first..last to logsumexp as a pair (highest, total) and to the masses of their leaves."""
     peak = highest
-    for i in range(first, last):
+    for i in range(np.uint64(first), np.uint64(last)):
         peak = max(peak, w[i])
     if peak > highest:
         shrink = math.exp(highest - peak)
         total *= shrink
         for u in range(leaves):
             mass[u] *= shrink
-    for i in range(first, last):
+    for i in range(np.uint64(first), np.uint64(last)):
         e = fast_exp(w[i] - peak)
         total += e
         mass[local[i]] += e
@@ -170,7 +172,7 @@ def _denominator_shares(w, local, first, last, leaves, highest, total, mass, sha
         shares[u] /= whole
 
 
-@kernel
+@light_kernel
 def leaf_lists(first, last, scores, leaf, order, starts, list_tiers, weights, list_weights, top, depth, slope, second):
     """Add the lists first..last to slope and second, L' and L'' of every leaf; `top` None means no cut-off.
 

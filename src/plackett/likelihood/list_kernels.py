@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from plackett.compilation import inner, inner_part, inner_sum, kernel, light_kernel
+from plackett.compilation import inner, inner_part, inner_sum, light_kernel
 from plackett.likelihood.constants import LARGEST_CLOSED_FORM, LARGEST_SCORE, MOST_NODES
 from plackett.likelihood.elementary import fast_exp
 from plackett.likelihood.integral import tier_log_probability
@@ -162,7 +162,7 @@ def _one_list(
     return value, error, concave
 
 
-@kernel
+@light_kernel
 def partition_lists(first, last, scores, order, starts, list_tiers, weights, top, depth, value, error, grad, curv):
     """Fill value and error for the lists first..last, and grad and curv for their items unless they are None.
 
@@ -210,7 +210,3 @@ def partition_lists(first, last, scores, order, starts, list_tiers, weights, top
                 # Rounding and a coarse tol must not make a concave function look convex.
                 curv[order[base + i]] = max(curvature[i], 0.0) if concave else curvature[i]
     return -1
-
-
-values_of_lists = light_kernel(partition_lists.py_func)
-"""`partition_lists` for grad = curv = None."""
