@@ -38,7 +38,7 @@ from scipy.sparse import csr_matrix
 from plackett import ExtremeClassifier, metrics
 from plackett.data import MultilabelData
 from plackett.experiments import DataFolder
-from plackett.experiments.multilabel_data import PLACES, judge, load, short_name
+from plackett.experiments.multilabel_data import PLACES, load, measure_top_labels, short_name
 from plackett.experiments.pl_partition.multilabel_table import EXPERIMENT, PUBLISHED, make_model
 from plackett.neural.extreme_fitting import EFFORTS
 from plackett.neural.networks import rows_on_device
@@ -57,7 +57,10 @@ def measure(top: np.ndarray, train: MultilabelData, test: MultilabelData) -> dic
         metrics.propensity_scored_precision(top, test.Y, inverse, k=k, normalisation="rows", empty="skip")
         for k in PLACES
     ]
-    return {**judge(top, train, test), "PSP by rows": [round(100.0 * float(value), 3) for value in by_rows]}
+    return {
+        **measure_top_labels(top, train, test),
+        "PSP by rows": [round(100.0 * float(value), 3) for value in by_rows],
+    }
 
 
 class Cells:

@@ -201,9 +201,9 @@ def sampled_gradient() -> dict[str, Any]:
     scores, labels = rng.normal(size=LISTS * LENGTH), rng.integers(0, 4, LISTS * LENGTH).astype(float)
     exact = partial_order_derivatives(scores, edges, offsets=offsets, method="exact").gradient
     from plackett.likelihood.partial_orders.order_evaluation import Sampler, evaluate_orders
-    from plackett.likelihood.partial_orders.order_structure import prepare
+    from plackett.likelihood.partial_orders.order_structure import prepare_orders
 
-    orders = prepare(edges, offsets, "sampling")
+    orders = prepare_orders(edges, offsets, "sampling")
 
     def sample(samples: int) -> Any:
         sampler = Sampler(np.random.default_rng(1), samples)
