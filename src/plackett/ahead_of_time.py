@@ -162,6 +162,7 @@ def _sparse_losses() -> None:
     import torch
 
     from plackett.losses.registry import LOSSES, loss_names
+    from plackett.neural.gram_kernels import add_gram
 
     indices, offsets = torch.tensor([0, 2, 1]), torch.tensor([0, 2, 3])
     for dtype, name in itertools.product((torch.float64, torch.float32), loss_names("sparse")):
@@ -169,6 +170,8 @@ def _sparse_losses() -> None:
         loss = LOSSES[name].form("sparse")
         if loss is not None:
             loss(scores, indices, offsets).backward()
+    ones = np.ones(2)
+    add_gram(np.array([0, 1, 2]), np.array([0, 1]), ones, ones, np.zeros((2, 2)))
 
 
 TASKS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {

@@ -8,7 +8,7 @@ training                             one training run: its processes, settings, 
 networks                             feature scaling, hidden layers, networks for lists and for very many labels
 ranking_task                         lists of items: data, loss and metrics
 extreme_fitting                      very many labels: settings by the size of the data, loss, task, fitting
-ridge_paths                          ridge regression alongside the networks for very many labels
+ridge_paths, gram_kernels            ridge regression alongside the networks for very many labels
 regularizers                         changes to the loss of networks for very many labels
 extreme_prediction                   scores, best labels and metrics, a block of rows at a time
 top_labels, top_kernels              the best labels of each row

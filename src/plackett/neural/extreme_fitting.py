@@ -47,22 +47,30 @@ _ROWS = 20_000  # beyond which there are fewer epochs
 
 @dataclass(frozen=True)
 class _Effort:
-    """Hidden units, epochs and number of networks, without and with a path alongside them."""
+    """Hidden units, epochs and number of networks: without a path, with a linear one, with a kernel path."""
 
     alone: tuple[int, int, int]
-    with_path: tuple[int, int, int]
+    with_linear_path: tuple[int, int, int]
+    with_kernel_path: tuple[int, int, int]
     rows_at_once: int
     """See `plackett.neural.ridge_paths.KernelRegression`."""
 
+    def networks(self, path: LinearPath | KernelPath | None) -> tuple[int, int, int]:
+        if path is None:
+            return self.alone
+        return self.with_kernel_path if isinstance(path, KernelPath) else self.with_linear_path
+
 
 EFFORTS = {
-    "fast": _Effort((512, 6, 1), (512, 6, 1), 8_192),
-    "default": _Effort((1024, 20, 2), (1024, 10, 1), 16_384),
-    "best": _Effort((1024, 20, 5), (1024, 20, 5), 16_384),
+    "fast": _Effort((512, 6, 1), (512, 6, 1), (512, 6, 1), 8_192),
+    "default": _Effort((1024, 20, 2), (1024, 15, 1), (1024, 10, 1), 16_384),
+    "best": _Effort((1024, 20, 5), (1024, 20, 5), (1024, 20, 5), 16_384),
 }
 
 
-def make_recipe(effort: Any, rows: int, features: int, labels: int, has_path: bool = False) -> dict[str, Any]:
+def make_recipe(
+    effort: Any, rows: int, features: int, labels: int, path: LinearPath | KernelPath | None = None
+) -> dict[str, Any]:
     """hidden_sizes, epochs and ensemble.
 
     With a path alongside the networks, more epochs and networks gain little, and the default effort saves them.
@@ -73,13 +81,13 @@ def make_recipe(effort: Any, rows: int, features: int, labels: int, has_path: bo
 
     >>> make_recipe("default", 15_000, 5_000, 4_000)
     {'hidden_sizes': [1024], 'epochs': 20, 'ensemble': 2}
-    >>> make_recipe("default", 15_000, 5_000, 4_000, has_path=True)
-    {'hidden_sizes': [1024], 'epochs': 10, 'ensemble': 1}
+    >>> make_recipe("default", 15_000, 5_000, 4_000, LinearPath(5_000, 4_000))
+    {'hidden_sizes': [1024], 'epochs': 15, 'ensemble': 1}
     >>> make_recipe("default", 200_000, 800_000, 200_000)
     {'hidden_sizes': [128], 'epochs': 6, 'ensemble': 2}
     """
     check_choice("effort", effort, tuple(EFFORTS))
-    units, epochs, ensemble = EFFORTS[effort].with_path if has_path else EFFORTS[effort].alone
+    units, epochs, ensemble = EFFORTS[effort].networks(path)
     while units > 128 and units * (features + labels) > _WIDE * 1024:
         units //= 2
     share = max(0.25, min(1.0, (_ROWS / max(1, rows)) ** 0.5))
@@ -529,8 +537,8 @@ def prepare_fit(
         evaluation: rows and labels of the validation sets, by name.
         shard: the labels that this process holds.
     """
+    check_choice("effort", settings.effort, tuple(EFFORTS))
     has_path = _has_path(settings, X, labels)
-    recipe = make_recipe(settings.effort, X.shape[0], X.shape[1], labels.shape[1], has_path)
     regularizer = _make_regularizer(settings, labels)
     scaling = _fit_scaling(settings, X)
     needs_propensity = (
@@ -558,6 +566,7 @@ def prepare_fit(
             shard=shard,
             rows_at_once=EFFORTS[settings.effort].rows_at_once,
         ).to(device)
+    recipe = make_recipe(settings.effort, X.shape[0], X.shape[1], labels.shape[1], path)
     validation = {
         name: LabelledRows(scaled_rows(scaling, x), y, np.ones(y.shape[0]), device)
         for name, (x, y) in evaluation.items()

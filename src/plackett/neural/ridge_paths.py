@@ -5,7 +5,7 @@ Ridge regression estimates the labels, 1 for those a row has and 0 for the other
 networks, so the two together are better than either. With the estimate p of a label, networks and path are joined as
 a product of probabilities:
 
-    score = mean score of the networks + w (log(max(p, 0) + 0.05) + 0.75 log inverse propensity)
+    score = mean score of the networks + w (log(max(p, 0) + 0.02) + 0.8 log inverse propensity)
 
 The penalty of ridge regression holds rare labels back, whose few rows cannot outweigh it; the inverse propensity (Jain
 et al. 2016) balances this. As a factor it moves only labels that the path holds possible. Added to p itself, it would
@@ -58,14 +58,16 @@ from torch.nn.functional import embedding_bag
 from plackett.data.containers import without_grades
 from plackett.losses.sparse_columns import Shard
 from plackett.metrics import multilabel_ndcg
+from plackett.neural.gram_kernels import add_gram
 from plackett.neural.networks import Rows, SparseRows
 
 LARGEST_WIDTH = 10_000
 """Features: a matrix of features x features is factorised."""
 LARGEST_WEIGHT = 12.0
 _WEIGHT_OF_SQUARE = 300.0
-_BALANCE = 0.75
-_SMALLEST_ESTIMATE = 0.05
+_BALANCE = 0.8
+_SMALLEST_ESTIMATE = 0.02
+_PRODUCTS_AT_ONCE = 1 << 23
 
 
 def product(rows: Rows, weight: Tensor) -> Tensor:
@@ -82,7 +84,7 @@ class _Path(nn.Module, ABC):
 
     Args:
         inputs, labels: shape of the weight.
-        is_logarithmic: True: the scores are importance * log(max(estimate, 0) + 0.05) + shift. False: they are the
+        is_logarithmic: True: the scores are importance * log(max(estimate, 0) + 0.02) + shift. False: they are the
             estimates, as in models saved before importance and shift existed.
     """
 
@@ -163,6 +165,7 @@ class PathLabels:
 # Linear
 
 _LINEAR_PENALTY = 0.25
+_LARGEST_DENSITY = 0.1  # of sparse rows; denser ones are multiplied faster as dense matrices
 _PROBES = 64
 LARGEST_SIZE = 1 << 27
 """Weights of a linear path."""
@@ -186,7 +189,7 @@ class Ridge:
         design: Any = hstack([X.astype(np.float64), csr_array(np.full((X.shape[0], 1), self._unit))], format="csr")
         self._weighted = (diags_array(row_weights / row_weights.mean()) @ design).T.tocsr()  # (features + 1, rows)
         penalty = _LINEAR_PENALTY * self._unit**2
-        matrix = torch.from_numpy((self._weighted @ design).toarray())
+        matrix = torch.from_numpy(_gram(design, row_weights / row_weights.mean()))
         matrix.diagonal().add_(penalty)
         # The condition number is at most rows / 0.25, so that scores in single precision are right to four digits.
         self._factor = torch.linalg.cholesky(matrix.float())
@@ -203,6 +206,21 @@ class Ridge:
         path.bias.data = solution[-1] * self._unit
         path.join(labels, self.weight if weight is None else weight)
         return path
+
+
+def _gram(X: csr_array, row_weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The lower triangle of X' diag(row_weights) X. What is above it has no meaning."""
+    rows, width = X.shape
+    matrix = np.zeros((width, width))
+    if X.nnz <= _LARGEST_DENSITY * rows * width:
+        X = X.sorted_indices()
+        add_gram(X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data, row_weights, matrix)
+        return matrix
+    size = max(1, _PRODUCTS_AT_ONCE // width)
+    for first in range(0, rows, size):
+        block = X[first : first + size].toarray()
+        matrix += (block * row_weights[first : first + size, None]).T @ block
+    return matrix
 
 
 def squared_norms(X: csr_array) -> npt.NDArray[np.float64]:
@@ -232,7 +250,6 @@ LARGEST_CORRECTED = 4_096
 """Labels whose estimates are corrected: a matrix of labels x labels is factorised."""
 _FEWEST_HELD_OUT = 50  # rows; fewer tell too little of the quality of estimates
 _KERNEL_PENALTY, _CORRECTION_PENALTY, _SMALLEST_KERNEL_WEIGHT = 0.1, 15.0, 2.0
-_PRODUCTS_AT_ONCE = 1 << 23
 
 
 class KernelPath(_Path):
