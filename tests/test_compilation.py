@@ -412,3 +412,31 @@ def test_child_forked_during_compilation_can_compile():
     child = Fork(lambda: kernel(three_times)(2))
     compiler.join()
     assert child.outcome() == (6, None)
+
+
+def test_a_newer_numba_compiles_by_itself(tmp_path):
+    """`kernel_compiler` replaces parts of numba, so it is left out with versions it was not tested with."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, numba, numpy as np\n"
+        "numba.version_info = numba.version_info._replace(short=(99, 0))\n"
+        "from plackett.compilation import inner, inner_part, inner_sum, kernel, light_kernel\n"
+        "@inner\ndef twice(x):\n    return 2.0 * x\n"
+        "@inner_part\ndef square(x):\n    return twice(x) * x\n"
+        "@inner_sum\ndef total(x):\n    found = 0.0\n    for i in range(x.size):\n        found += square(x[i])\n"
+        "    return found\n"
+        "def both(x):\n    return total(x) + twice(x[0])\n"
+        "for made in (kernel(both), light_kernel(both)):\n"
+        "    print(made(np.arange(4.0) + 1.0), sum(made.stats.cache_hits.values()))\n"
+        "print('plackett.kernel_compiler' in sys.modules)\n"
+    )
+    environment = {**os.environ, "PLACKETT_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, str(script)]
+    outputs = [
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout  # noqa: S603
+        for _ in range(2)
+    ]
+    assert [output.split() for output in outputs] == [
+        ["62.0", "0", "62.0", "1", "False"],
+        ["62.0", "1", "62.0", "1", "False"],
+    ]

@@ -41,14 +41,26 @@ from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.core.types.misc import unliteral
 
-from plackett.kernel_compiler import IncludedCompiler, KernelCompiler, LightCompiler, SeparateCompiler
+_COMPILERS: dict[str, dict[str, Any]]
+if numba.version_info.short <= (0, 68):
+    from plackett.kernel_compiler import IncludedCompiler, KernelCompiler, LightCompiler, SeparateCompiler
+
+    _COMPILERS = {
+        "kernel": {"pipeline_class": KernelCompiler},
+        "light kernel": {"pipeline_class": LightCompiler},
+        "inner": {"pipeline_class": IncludedCompiler},
+        "inner part": {"pipeline_class": SeparateCompiler},
+    }
+else:  # they replace parts of numba, and were not tested with newer versions, which compile more slowly by themselves
+    _COMPILERS = {"kernel": {}, "light kernel": {}, "inner": {}, "inner part": {}}
 
 _FROM_IMPORT = re.compile(r"^\s*from (plackett[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 
 # Multiply and add may be fused; nothing may be reassociated unless a function says so.
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
-_INNER = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": IncludedCompiler}
-_PART = {**_INNER, "pipeline_class": SeparateCompiler}
+_WITHOUT_WRAPPERS = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_INNER = {**_WITHOUT_WRAPPERS, **_COMPILERS["inner"]}
+_PART = {**_WITHOUT_WRAPPERS, **_COMPILERS["inner part"]}
 
 
 def inner(function: Callable[..., Any]) -> Any:
@@ -300,13 +312,13 @@ def _write(path: Path, content: bytes) -> None:
         raise
 
 
-def kernel(function: Callable[..., Any], compiler: type[KernelCompiler] = KernelCompiler) -> Any:
+def kernel(function: Callable[..., Any], compiler: str = "kernel") -> Any:
     """Compile `function` on its first call, or load what an earlier process compiled."""
-    dispatcher = numba.njit(no_cfunc_wrapper=True, pipeline_class=compiler, **_OPTIONS)(function)
+    dispatcher = numba.njit(no_cfunc_wrapper=True, **_COMPILERS[compiler], **_OPTIONS)(function)
     dispatcher._cache = _Files(function)
     return dispatcher
 
 
 def light_kernel(function: Callable[..., Any]) -> Any:
     """As `kernel`, for code that a second round of optimisation does not make faster: compiled in less time."""
-    return kernel(function, LightCompiler)
+    return kernel(function, "light kernel")
