@@ -267,10 +267,16 @@ def test_item_weights(make, objective, log):
     clicks, truth = log
     ones = make(objective=objective).fit(clicks, item_weight=np.ones(len(clicks.y)))
     plain = make(objective=objective).fit(clicks)
+
+    def centred(model):
+        """Losses leave a constant of the scores open: the bias of a network drifts as its gradient is rounded."""
+        scores = model.predict(clicks.X)
+        return scores - scores.mean()
+
     # The same optimum by other code: networks and trees sum in another order, in single precision for networks.
-    assert np.allclose(ones.predict(clicks.X), plain.predict(clicks.X), atol=2e-2)
+    assert np.allclose(centred(ones), centred(plain), atol=2e-2)
     weighted = make(objective=objective).fit(clicks, item_weight=1.0 / truth.examination)
-    assert not np.allclose(weighted.predict(clicks.X), plain.predict(clicks.X), atol=1e-2)
+    assert not np.allclose(centred(weighted), centred(plain), atol=1e-2)
 
 
 def test_objectives_without_a_consistent_form_refuse_weights(make, log):

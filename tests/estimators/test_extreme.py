@@ -694,7 +694,8 @@ def test_path_is_added_to_the_networks(skip: str, data: MultilabelData, other: M
     added = model.path_(torch.from_numpy(model._scaled(other.X).toarray())).numpy()
     assert np.abs(added).max() > 0.1
     scores = model.predict(other.X)
-    np.testing.assert_allclose(scores, plain.predict(other.X) + added, rtol=1e-5, atol=1e-4)  # sums of 30 in single
+    # Sparse and dense products in single precision; 12 log(0.02 + x) of estimates has slopes up to 600.
+    np.testing.assert_allclose(scores, plain.predict(other.X) + added, rtol=1e-5, atol=2e-3)
     top, values = model.predict_top(other.X, 4)
     np.testing.assert_array_equal(top, np.argsort(-scores, axis=1, kind="stable")[:, :4])
     np.testing.assert_allclose(values, np.take_along_axis(scores, top, 1), rtol=1e-5, atol=1e-5)

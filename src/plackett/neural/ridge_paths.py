@@ -68,6 +68,7 @@ _WEIGHT_OF_SQUARE = 300.0
 _BALANCE = 0.8
 _SMALLEST_ESTIMATE = 0.02
 _PRODUCTS_AT_ONCE = 1 << 23
+_ROUNDING = 1e-6  # of squared distances, with 2u as the unit
 
 
 def product(rows: Rows, weight: Tensor) -> Tensor:
@@ -266,8 +267,10 @@ class KernelPath(_Path):
     def kernel(self, rows: Rows, points: Tensor | None = None) -> Tensor:
         """(rows, points), for some points instead of all if given."""
         points = self.points if points is None else points
-        found = product(rows, points).mul_(-2.0).add_(_squares(rows)[:, None]).add_(points.square().sum(0))
-        return found.clamp_(min=0.0).sqrt_().mul_(-self.rate).exp_()  # in place: this takes as long as the product
+        squares = product(rows, points).mul_(-2.0).add_(_squares(rows)[:, None]).add_(points.square().sum(0))
+        # Of equal rows, what is left is rounding, whose root would be a thousand times as large.
+        squares.mul_(squares > _ROUNDING / self.rate.square())
+        return squares.sqrt_().mul_(-self.rate).exp_()  # in place: this takes as long as the product
 
     def estimates(self, rows: Rows) -> Tensor:
         return self.kernel(rows) @ self.weight + self.bias
