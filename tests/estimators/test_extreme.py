@@ -14,6 +14,7 @@ import torch
 from data_folder import real_data
 from networks import assert_same, check_function_is_saved_by_name, weights_of
 from processes import run_alone
+from scipy.linalg import hadamard
 from scipy.sparse import coo_array, csr_array, random_array, vstack
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -33,6 +34,7 @@ from plackett.metrics import (
     inverse_propensity,
     multilabel_ndcg,
     multilabel_precision,
+    propensity_scored_ndcg,
     propensity_scored_precision,
 )
 from plackett.neural import (
@@ -45,7 +47,15 @@ from plackett.neural import (
     training,
 )
 from plackett.neural.extreme_fitting import EFFORTS, batches_of_rows, make_recipe
-from plackett.neural.ridge_paths import KernelPath, LinearPath, PathLabels, find_correction, fit_path
+from plackett.neural.ridge_paths import (
+    Correction,
+    KernelPath,
+    KernelRegression,
+    LinearPath,
+    PathLabels,
+    Ridge,
+    fit_path,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -588,52 +598,138 @@ def as_path_labels(Y: csr_array) -> PathLabels:
     return PathLabels(Y, inverse_propensity(Y))
 
 
-def test_estimates_are_corrected_by_those_of_other_labels(rng: np.random.Generator) -> None:
-    """The correction is a ridge regression, and is used only where it helps on rows that it was not fitted to."""
+def test_corrections_are_a_ridge_regression(rng: np.random.Generator) -> None:
+    """Of labels on the estimates of all labels. Left-out estimates are those of a regression without the row."""
     estimates, Y = twin_labels(rng, 400, 0.3)
     row_weights = rng.uniform(0.5, 2.0, 400)
-    weighted = estimates.astype(np.float64).T * (row_weights / row_weights.mean())
-    wanted = np.linalg.solve(weighted @ estimates + 15.0 * np.eye(20), weighted @ Y.toarray())
-    correction = find_correction(estimates, as_path_labels(Y), row_weights)
-    np.testing.assert_allclose(correction.numpy(), wanted, rtol=1e-4, atol=1e-5)  # single precision
+    weights = row_weights / row_weights.mean()
+
+    def by_hand(kept: Any) -> Any:
+        weighted = estimates[kept].astype(np.float64).T * weights[kept]
+        return np.linalg.solve(weighted @ estimates[kept] + 15.0 * np.eye(20), weighted @ Y.toarray()[kept])
+
+    correction = Correction(estimates, as_path_labels(Y), row_weights)
+    wanted = by_hand(slice(None))
+    np.testing.assert_allclose(correction.matrix, wanted, rtol=1e-4, atol=1e-5)  # single precision
     assert np.abs(wanted[0, :2] - wanted[0, 2:].max()).min() > 0.3  # the first label tells of its twin
-    independent = rng.random((400, 20)) < 0.2
-    exact = (independent + rng.normal(0.0, 0.1, independent.shape)).astype(np.float32)
-    assert find_correction(exact, as_path_labels(csr_array(independent)), row_weights) is None
+    found = correction.left_out_estimates(slice(0, None, 50))
+    for row, left_out in zip(range(0, 400, 50), found, strict=True):
+        without = by_hand(np.arange(400) != row)
+        np.testing.assert_allclose(
+            left_out, estimates[row] / 4.0 + estimates[row] @ without * 0.75, rtol=1e-3, atol=1e-4
+        )
 
 
+def test_linear_estimates_of_left_out_rows(data: MultilabelData, rng: np.random.Generator) -> None:
+    """They are those of a regression without the row. Its own unit of rows would differ, so all rows have one norm."""
+    X, row_weights = norm_rows(data.X), rng.uniform(0.5, 2.0, len(data))
+    labels = as_path_labels(data.Y)
+    found = Ridge(X, row_weights).left_out_estimates(labels, slice(0, None, 60))
+    design = np.column_stack([X.toarray(), np.full(len(data), 16.0)]).astype(np.float64)
+    weights, targets = row_weights / row_weights.mean(), (data.Y.toarray() > 0).astype(np.float64)
+    for row, left_out in zip(range(0, 300, 60), found, strict=True):
+        kept = np.arange(len(data)) != row
+        gram = design[kept].T @ (weights[kept, None] * design[kept]) + 64.0 * np.eye(design.shape[1])
+        wanted = design[row] @ np.linalg.solve(gram, design[kept].T @ (weights[kept, None] * targets[kept]))
+        np.testing.assert_allclose(left_out, wanted, rtol=1e-3, atol=1e-4)  # single precision
+
+
+@pytest.mark.usefixtures("without_corrections")
 @pytest.mark.parametrize("rows_at_once", [16_384, 149])
-def test_corrected_kernel_path_by_hand(
-    rows_at_once: int, data: MultilabelData, other: MultilabelData, monkeypatch: pytest.MonkeyPatch
+def test_kernel_estimates_of_left_out_rows(rows_at_once: int, data: MultilabelData) -> None:
+    """They are those of a regression without the row, of the row's part if there are several.
+
+    Here the signs are all columns of a matrix of Hadamard, whose estimates of diagonals are exact.
+    """
+    X, labels = norm_rows(data.X), as_path_labels(data.Y)
+    parts = 1 if rows_at_once > 300 else 3
+    size = 300 // parts
+
+    class Signs:
+        def choice(self, _values: Any, shape: tuple[int, int]) -> Any:
+            rows = 1 << (shape[0] - 1).bit_length()
+            return hadamard(rows)[: shape[0]].astype(np.float32)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("plackett.neural.ridge_paths.np.random.default_rng", lambda _: Signs())
+        found = KernelRegression(X, labels, np.ones(300), rows_at_once)._left_out
+    estimated = KernelRegression(X, labels, np.ones(300), rows_at_once)._left_out
+    assert 0.0 < np.sqrt(np.mean((estimated - found) ** 2)) < 0.05 * np.sqrt(np.mean((found - data.Y.toarray()) ** 2))
+    dense, targets = X.toarray().astype(np.float64), (data.Y.toarray() > 0).astype(np.float64)
+    kernel, mean = kernel_by_hand(dense, dense, 16.0), targets.mean(0)
+    for row in range(0, 300, 37):
+        kept = [other for other in range(row % parts, 300, parts) if other != row]
+        assert len(kept) == size - 1
+        solution = np.linalg.solve(kernel[np.ix_(kept, kept)] + 0.1 * np.eye(size - 1), targets[kept] - mean)
+        np.testing.assert_allclose(found[row], kernel[row, kept] @ solution + mean, rtol=1e-3, atol=1e-3)  # single
+
+
+def test_estimates_are_corrected_where_that_helps(
+    data: MultilabelData, other: MultilabelData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The estimates of a path fitted to one part of the rows are corrected on the next part."""
+    X, rows = norm_rows(data.X), SparseRows(norm_rows(other.X), torch.device("cpu"))
+    labels = as_path_labels(data.Y)
+    monkeypatch.setattr("plackett.neural.ridge_paths.LARGEST_CORRECTED", 0)
+    plain = fit_path(X, labels, np.ones(300), "kernel").estimates(rows)
+    monkeypatch.setattr("plackett.neural.ridge_paths.LARGEST_CORRECTED", 30)
     given = []
 
-    def shift_labels(estimates: Any, labels: PathLabels, row_weights: Any) -> Any:
-        given.append((estimates, labels.Y, row_weights))
-        return torch.eye(labels.Y.shape[1]).roll(1, 1)
+    class Exchange:
+        """A correction that moves the labels by one, and whose left-out estimates are perfect or useless."""
 
-    monkeypatch.setattr("plackett.neural.ridge_paths.find_correction", shift_labels)
+        matrix = np.eye(30, dtype=np.float32)[:, np.r_[29, :29]]
+
+        def __init__(self, estimates: Any, labels: PathLabels, _row_weights: Any) -> None:
+            given.append(estimates)
+            self._targets = labels.targets().toarray().astype(np.float32)
+
+        def left_out_estimates(self, rows: slice) -> Any:
+            return self._targets[rows] if is_perfect else 1.0 - self._targets[rows]
+
+    monkeypatch.setattr("plackett.neural.ridge_paths.Correction", Exchange)
+    for is_perfect in (True, False):
+        found = fit_path(X, labels, np.ones(300), "kernel").estimates(rows)
+        wanted = plain / 4.0 + plain.roll(1, 1) * 0.75 if is_perfect else plain
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    regression = KernelRegression(X, labels, np.ones(300))
+    np.testing.assert_array_equal(given[0], regression._left_out)
+
+
+def test_kernel_and_linear_path_are_averaged_where_that_is_best(
+    data: MultilabelData, other: MultilabelData, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Saved, loaded and exported like the others."""
     X, rows = norm_rows(data.X), SparseRows(norm_rows(other.X), torch.device("cpu"))
-    labels = PathLabels(data.Y, inverse_propensity(data.Y))
-    path = fit_path(X, labels, np.ones(300), "kernel", rows_at_once=rows_at_once)
-    step = 2 if rows_at_once > 300 else 3
-    estimates, Y, row_weights = given[0]
-    assert (data.Y[1::step] != Y).nnz == 0
-    assert len(row_weights) == len(estimates) == len(X.toarray()[1::step])
-    monkeypatch.setattr("plackett.neural.ridge_paths.LARGEST_CORRECTED", 0)
-    plain = fit_path(X, labels, np.ones(300), "kernel", rows_at_once=rows_at_once)
-    part = kernel_path_by_hand(X[::step], data.Y[::step], np.ones(len(estimates)), 0.0, X[1::step])
-    # The mean is that of all rows.
-    mean = (data.Y.toarray() > 0).mean(0) - (data.Y[::step].toarray() > 0).mean(0)
-    kernel = kernel_by_hand(X[::step].toarray(), X[::step].toarray(), 16.0)
-    to_part = kernel_by_hand(X[1::step].toarray(), X[::step].toarray(), 16.0)
-    shift = 1.0 - to_part @ np.linalg.solve(kernel + 0.1 * np.eye(len(kernel)), np.ones(len(kernel)))
-    np.testing.assert_allclose(estimates, part + shift[:, None] * mean, rtol=1e-3, atol=1e-3)
-    linear = plain.kernel(rows) @ plain.weight + plain.bias
-    corrected = path.kernel(rows) @ path.weight + path.bias
-    torch.testing.assert_close(corrected, (linear + linear.roll(1, 1)) / 2.0, rtol=1e-4, atol=1e-4)
-    assert len(given) == 1
+    labels = as_path_labels(data.Y)
+    linear, kernel = (fit_path(X, labels, np.ones(300), kind).estimates(rows) for kind in ("linear", "kernel"))
+    monkeypatch.setattr(KernelRegression, "choose_kind", lambda *_: "mean")
+    path = fit_path(X, labels, np.ones(300), "auto")
+    torch.testing.assert_close(path.estimates(rows), (linear + kernel) / 2.0, rtol=1e-4, atol=1e-5)
+    half = fit_path(X, labels, np.ones(300), "auto", shard=Shard(30, 1, 2))
+    torch.testing.assert_close(half(rows), path(rows)[:, 15:], rtol=1e-4, atol=1e-4)
+    model = ExtremeClassifier(**SETTINGS).fit(data)
+    assert model.path_.slope.shape == (100, 30)
+    model.save(tmp_path / "model")
+    found = ExtremeClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(found.predict(other.X), model.predict(other.X))
+
+
+def test_kind_of_path_is_chosen_by_left_out_rows(data: MultilabelData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best of three, by nDCG@5 and PSnDCG@5 of estimates balanced for rare labels."""
+    X, labels = norm_rows(data.X), as_path_labels(data.Y)
+    truth = (data.Y.toarray() > 0).astype(np.float32)
+    first, second = truth.copy(), truth.copy()
+    first[:, :15], second[:, 15:] = 0.0, 0.0
+    regression = KernelRegression(X, labels, np.ones(300))
+    for kernel, linear, kind in ((truth, first, "kernel"), (first, truth, "linear"), (first, second, "mean")):
+        regression._left_out_and_judged = kernel
+        monkeypatch.setattr(Ridge, "left_out_estimates", lambda *_, linear=linear: linear)
+        assert regression.choose_kind(Ridge(X, np.ones(300))) == kind
+    scores = np.log(first + 0.02) + 0.8 * np.log(inverse_propensity(data.Y))
+    product = multilabel_ndcg(scores, data.Y, k=5) * propensity_scored_ndcg(
+        scores, data.Y, inverse_propensity(data.Y), k=5
+    )
+    assert labels.quality(first) == pytest.approx(product**0.5, rel=1e-12)
 
 
 def test_a_shard_of_a_path_is_a_part_of_the_whole(data: MultilabelData, other: MultilabelData) -> None:
@@ -650,6 +746,7 @@ def test_a_shard_of_a_path_is_a_part_of_the_whole(data: MultilabelData, other: M
 @pytest.mark.usefixtures("without_corrections")
 def test_efforts_divide_the_rows_of_a_kernel_path(data: MultilabelData, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [EFFORTS[effort].rows_at_once for effort in ("fast", "default", "best")] == [8_192, 16_384, 16_384]
+    assert [EFFORTS[effort].largest_table for effort in ("fast", "default", "best")] == [1 << 25, 1 << 25, 1 << 26]
     monkeypatch.setitem(EFFORTS, "fast", replace(EFFORTS["fast"], rows_at_once=149))
     whole, parts = (ExtremeClassifier(**SETTINGS, effort=e, skip="kernel").fit(data).path_ for e in ("default", "fast"))
     X, labels = norm_rows(data.X), PathLabels(data.Y, inverse_propensity(data.Y))
@@ -659,23 +756,49 @@ def test_efforts_divide_the_rows_of_a_kernel_path(data: MultilabelData, monkeypa
     assert float((whole.weight - parts.weight).abs().max()) > 0.01
 
 
+@pytest.mark.parametrize(("effort", "balance"), [("default", None), ("best", None), ("default", 0.3), ("best", 0)])
+def test_balance_raises_rare_labels(effort: str, balance: float | None, data: MultilabelData) -> None:
+    model = ExtremeClassifier(**SETTINGS, effort=effort, balance=balance).fit(data)
+    used = {"default": 0.8, "best": 0.7}[effort] if balance is None else balance
+    wanted = float(model.path_.importance) * used * np.log(inverse_propensity(data.Y))
+    np.testing.assert_allclose(model.path_.shift.numpy(), wanted, rtol=1e-5, atol=1e-6)  # single precision
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"balance": -0.1}, "balance must be .*, got -0.1"),
+        ({"balance": "high"}, "balance must be .*, got 'high'"),
+        ({"balance": 0.5, "propensity": 1.0}, "balance= requires propensity=0, got 1.0"),
+        ({"balance": 0.5, "skip": None}, "balance= requires a path alongside the networks, and skip=None makes none"),
+        ({"balance": 0.5, "objective": "logistic"}, "balance= requires a path .*skip='auto' makes none here"),
+    ],
+)
+def test_balance_that_does_nothing_is_refused(options: dict[str, Any], message: str, data: MultilabelData) -> None:
+    with pytest.raises(ValueError, match=message):
+        ExtremeClassifier(**SETTINGS, **options).fit(data)
+
+
 def test_path_follows_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel path where it fits and is better on held-out rows, otherwise a linear one."""
+    """A kernel path only where it fits and is better on left-out rows."""
     options = {**SETTINGS, "epochs": 1}
     rng = np.random.default_rng(0)
-    X, wide = rng.normal(size=(300, 2)), rng.normal(size=(300, 20))
+    X, wide = rng.normal(size=(300, 2)), rng.normal(size=(900, 20))
     is_outside = np.linalg.norm(X, axis=1) > 1.2
     rings = csr_array(np.column_stack([is_outside, ~is_outside]))  # no line separates them
-    sides = csr_array(np.column_stack([wide > 0, wide < 0]))
+    sides = csr_array(np.column_stack([wide > 1, wide < -1]))
     assert isinstance(ExtremeClassifier(**options).fit(X, rings).path_, KernelPath)
     for rows in (wide, csr_array(wide)):
         assert isinstance(ExtremeClassifier(**options).fit(rows, sides).path_, LinearPath)
         assert isinstance(ExtremeClassifier(**options, skip="kernel").fit(rows, sides).path_, KernelPath)
     for limit, value in (("COUNT", 299), ("TABLE", 300 * 2 - 1), ("POINTS", 300 * 2 - 1)):
         with monkeypatch.context() as patch:
-            patch.setattr(f"plackett.neural.ridge_paths.LARGEST_{limit}", value)
+            if limit == "TABLE":
+                patch.setitem(EFFORTS, "default", replace(EFFORTS["default"], largest_table=value))
+            else:
+                patch.setattr(f"plackett.neural.ridge_paths.LARGEST_{limit}", value)
             assert isinstance(ExtremeClassifier(**options).fit(X, rings).path_, LinearPath)
-            with pytest.raises(ValueError, match=r"skip='kernel' requires at most 32,768 rows.*got 300 rows, 2 feat"):
+            with pytest.raises(ValueError, match=f"skip='kernel' requires at most .*{value}.*got 300 rows, 2 feat"):
                 ExtremeClassifier(**options, skip="kernel").fit(X, rings)
 
 
@@ -960,7 +1083,10 @@ def test_recipes_follow_the_size_of_the_data() -> None:
     assert widths == [[1024], [512], [128]]
     paths = LinearPath(5, 4), KernelPath(5, 3, 4)
     saved = [make_recipe("default", 10_000, 5_000, 4_000, path) for path in paths]
-    assert saved == [{"hidden_sizes": [1024], "epochs": epochs, "ensemble": 1} for epochs in (15, 10)]
+    assert saved == [
+        {"hidden_sizes": [1024], "epochs": 15, "ensemble": 1},
+        {"hidden_sizes": [512], "epochs": 12, "ensemble": 1},
+    ]
     with pytest.raises(ValueError, match="effort must be one of 'fast', 'default', 'best', got 'quick'"):
         make_recipe("quick", 10, 10, 10)
 

@@ -18,7 +18,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from plackett.arguments import check_choice, check_positive
+from plackett.arguments import check_choice, check_positive, check_range
 from plackett.data.containers import has_grades, is_sparse, without_grades
 from plackett.lists import IntArray
 from plackett.losses.fused_layer import GatheredColumns
@@ -43,6 +43,7 @@ _LARGE_LAYER = 1 << 18  # weights, beyond which products of matrices take most o
 
 _WIDE = 200_000  # features and labels, beyond which layers are narrower
 _ROWS = 20_000  # beyond which there are fewer epochs
+_TABLE = 1 << 25  # weights of a kernel path, rows x labels, which every prediction multiplies
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,10 @@ class _Effort:
     with_kernel_path: tuple[int, int, int]
     rows_at_once: int
     """See `plackett.neural.ridge_paths.KernelRegression`."""
+    largest_table: int
+    """Weights of a kernel path, rows x labels."""
+    balance: float
+    """See `plackett.neural.ridge_paths.PathLabels`."""
 
     def networks(self, path: LinearPath | KernelPath | None) -> tuple[int, int, int]:
         if path is None:
@@ -62,9 +67,9 @@ class _Effort:
 
 
 EFFORTS = {
-    "fast": _Effort((512, 6, 1), (512, 6, 1), (512, 6, 1), 8_192),
-    "default": _Effort((1024, 20, 2), (1024, 15, 1), (1024, 10, 1), 16_384),
-    "best": _Effort((1024, 20, 5), (1024, 20, 5), (1024, 20, 5), 16_384),
+    "fast": _Effort((512, 6, 1), (512, 6, 1), (512, 6, 1), 8_192, _TABLE, 0.8),
+    "default": _Effort((1024, 20, 2), (1024, 15, 1), (512, 12, 1), 16_384, _TABLE, 0.8),
+    "best": _Effort((1024, 20, 5), (1024, 20, 5), (1024, 20, 5), 16_384, 2 * _TABLE, 0.7),
 }
 
 
@@ -385,6 +390,7 @@ class ExtremeSettings:
     label_shards: int
     propensity: float
     skip: Any
+    balance: float | None
     regularizer: str | None
     regularizer_strength: float | None
     batch_size: int
@@ -407,6 +413,10 @@ class ExtremeSettings:
             value = getattr(self, name)
             if not isinstance(value, int | float) or not np.isfinite(value):
                 raise ValueError(f"{name} must be a number, got {value!r}")
+        if self.balance is not None:
+            check_range("balance", self.balance, 0.0, 10.0)
+            if self.propensity != 0:
+                raise ValueError(f"balance= requires propensity=0, got {self.propensity}")
         self.objective.check_options(self.objective_options, "sparse")
         check_positive("batch_size", self.batch_size)
 
@@ -481,10 +491,10 @@ def _has_path(settings: ExtremeSettings, X: Any, labels: csr_array) -> bool:
     if skip is None:
         return False
     rows, features = X.shape
-    count = labels.shape[1]
+    count, largest_table = labels.shape[1], EFFORTS[settings.effort].largest_table
     is_small = {
         "linear": ridge_paths.linear_path_fits(features, count),
-        "kernel": ridge_paths.kernel_path_fits(rows, features, count),
+        "kernel": ridge_paths.kernel_path_fits(rows, features, count, largest_table),
     }
     kind = "kernel" if skip == "kernel" or (skip == "auto" and is_small["kernel"]) else "linear"
     size = f"{rows:,} rows, {features:,} features and {count:,} labels"
@@ -493,7 +503,7 @@ def _has_path(settings: ExtremeSettings, X: Any, labels: csr_array) -> bool:
         "at least 3 rows": rows < 3,
         "labels without grades": has_grades(labels),
         "a hidden layer, got hidden_sizes=()": settings.is_linear,
-        f"{ridge_paths.LIMITS[kind]}, got {size}": not is_small[kind],
+        f"{ridge_paths.describe_limits(kind, largest_table)}, got {size}": not is_small[kind],
     }
     found = [text for text, holds in obstacles.items() if holds]
     if found and skip != "auto":
@@ -539,6 +549,8 @@ def prepare_fit(
     """
     check_choice("effort", settings.effort, tuple(EFFORTS))
     has_path = _has_path(settings, X, labels)
+    if settings.balance is not None and not has_path:
+        raise ValueError(f"balance= requires a path alongside the networks, and skip={settings.skip!r} makes none here")
     regularizer = _make_regularizer(settings, labels)
     scaling = _fit_scaling(settings, X)
     needs_propensity = (
@@ -557,14 +569,16 @@ def prepare_fit(
     path = None
     if has_path and inverse is not None:
         is_weight = not isinstance(settings.skip, str)
+        balance = EFFORTS[settings.effort].balance if settings.balance is None else float(settings.balance)
         path = ridge_paths.fit_path(
             train.X,
-            ridge_paths.PathLabels(labels, inverse, float(settings.propensity)),
+            ridge_paths.PathLabels(labels, inverse, float(settings.propensity), balance),
             weights,
             "linear" if is_weight else settings.skip,
             weight=float(settings.skip) if is_weight else None,
             shard=shard,
             rows_at_once=EFFORTS[settings.effort].rows_at_once,
+            largest_table=EFFORTS[settings.effort].largest_table,
         ).to(device)
     recipe = make_recipe(settings.effort, X.shape[0], X.shape[1], labels.shape[1], path)
     validation = {
