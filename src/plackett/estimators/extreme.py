@@ -105,7 +105,7 @@ class ExtremeClassifier(NeuralEstimator):
             number, the same with that weight; "kernel", kernel ridge regression, which keeps the training rows in the
             model; None, no path. "auto": for the objectives partition and lower_bound, up to 10,000 scaled features,
             labels without grades and a hidden layer, "linear", or for data of moderate size (docs/extreme.md has the
-            limits) the best of "linear", "kernel" and the mean of their estimates, on rows left out one by one.
+            limits) the better of "linear" and "kernel" on rows left out one by one.
         balance: how much the path raises rare labels: by their inverse propensity to this power. Lower values gain
             precision, higher ones the propensity-scored metrics. None: set by `effort`.
         regularizer: "glas" pulls the inner products of labels' weights towards their co-occurrence; "smoothing" softens
@@ -575,7 +575,7 @@ class ExtremeClassifier(NeuralEstimator):
         if not self._is_sharded:
             return {}
         held = ("output.weight", "output.bias")
-        of_path = ("path.weight", "path.bias", "path.shift", "path.slope")
+        of_path = ("path.weight", "path.bias", "path.shift")
         is_held = {name: name.partition(".")[2] in held or name in of_path for name in names}
         return {name: self._shard() for name, holds in is_held.items() if holds}
 
@@ -614,7 +614,8 @@ class ExtremeClassifier(NeuralEstimator):
             about["path"] = True
             if hasattr(self.path_, "points"):
                 about["points"] = self.path_.points.shape[1]
-            tensors |= add_prefix("path", _with_labels_turned(self.path_.state_dict()))
+            weights = self.path_.state_dict()  # on disk labels are rows, so that a shard is a range of them
+            tensors |= add_prefix("path", {**weights, "weight": weights["weight"].T.contiguous()})
         return tensors, about
 
     def _set_other_state(self, tensors: dict[str, Any], about: dict[str, Any]) -> None:
@@ -631,8 +632,7 @@ class ExtremeClassifier(NeuralEstimator):
         with torch.device("meta"):
             scaling: Any = make_scaling(about["scaling"], about["features"], self.input_scale)
             if "points" in about:
-                points = check_positive("points", about["points"])
-                path = KernelPath(about["features"], points, *form, has_slope="slope" in weights)
+                path = KernelPath(about["features"], check_positive("points", about["points"]), *form)
             elif about.get("path"):
                 path = LinearPath(about["features"], *form)
         self.scaling_ = scaling.restore(strip_prefix("scaling", tensors))
@@ -640,14 +640,9 @@ class ExtremeClassifier(NeuralEstimator):
             raise ValueError("scaling must add no columns for missing values, which this model does not take")
         self.path_ = path
         if path is not None:
-            set_weights(path, _with_labels_turned(weights))
+            set_weights(path, {**weights, "weight": weights["weight"].T.contiguous()})
             check_weights(path)
             self.path_ = path.to(self._device())
-
-
-def _with_labels_turned(weights: dict[str, Any]) -> dict[str, Any]:
-    """Weights of a path for the disk, where labels are rows, so that a shard is a range of them; or back."""
-    return weights | {name: weights[name].T.contiguous() for name in ("weight", "slope") if name in weights}
 
 
 def _read_calibration(stored: Any) -> tuple[float, float] | None:

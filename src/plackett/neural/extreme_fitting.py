@@ -43,7 +43,6 @@ _LARGE_LAYER = 1 << 18  # weights, beyond which products of matrices take most o
 
 _WIDE = 200_000  # features and labels, beyond which layers are narrower
 _ROWS = 20_000  # beyond which there are fewer epochs
-_TABLE = 1 << 25  # weights of a kernel path, rows x labels, which every prediction multiplies
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,10 @@ class _Effort:
     with_kernel_path: tuple[int, int, int]
     rows_at_once: int
     """See `plackett.neural.ridge_paths.KernelRegression`."""
-    largest_table: int
-    """Weights of a kernel path, rows x labels."""
+    largest_weight: float
+    """Of the path beside the networks: many networks deserve more."""
     balance: float
-    """See `plackett.neural.ridge_paths.PathLabels`."""
+    """See `plackett.neural.ridge_paths.PathLabels`: 0.8 for both precision and PSP, 0.6 for precision."""
 
     def networks(self, path: LinearPath | KernelPath | None) -> tuple[int, int, int]:
         if path is None:
@@ -67,9 +66,9 @@ class _Effort:
 
 
 EFFORTS = {
-    "fast": _Effort((512, 6, 1), (512, 6, 1), (512, 6, 1), 8_192, _TABLE, 0.8),
-    "default": _Effort((1024, 20, 2), (1024, 15, 1), (512, 12, 1), 16_384, _TABLE, 0.8),
-    "best": _Effort((1024, 20, 5), (1024, 20, 5), (1024, 20, 5), 16_384, 2 * _TABLE, 0.7),
+    "fast": _Effort((512, 6, 1), (512, 6, 1), (512, 6, 1), 8_192, 12.0, 0.8),
+    "default": _Effort((1024, 20, 2), (1024, 15, 1), (512, 12, 1), 16_384, 12.0, 0.8),
+    "best": _Effort((1024, 20, 5), (1024, 20, 5), (1024, 20, 5), 16_384, 8.0, 0.6),
 }
 
 
@@ -491,10 +490,10 @@ def _has_path(settings: ExtremeSettings, X: Any, labels: csr_array) -> bool:
     if skip is None:
         return False
     rows, features = X.shape
-    count, largest_table = labels.shape[1], EFFORTS[settings.effort].largest_table
+    count = labels.shape[1]
     is_small = {
         "linear": ridge_paths.linear_path_fits(features, count),
-        "kernel": ridge_paths.kernel_path_fits(rows, features, count, largest_table),
+        "kernel": ridge_paths.kernel_path_fits(rows, features, count),
     }
     kind = "kernel" if skip == "kernel" or (skip == "auto" and is_small["kernel"]) else "linear"
     size = f"{rows:,} rows, {features:,} features and {count:,} labels"
@@ -503,7 +502,7 @@ def _has_path(settings: ExtremeSettings, X: Any, labels: csr_array) -> bool:
         "at least 3 rows": rows < 3,
         "labels without grades": has_grades(labels),
         "a hidden layer, got hidden_sizes=()": settings.is_linear,
-        f"{ridge_paths.describe_limits(kind, largest_table)}, got {size}": not is_small[kind],
+        f"{ridge_paths.LIMITS[kind]}, got {size}": not is_small[kind],
     }
     found = [text for text, holds in obstacles.items() if holds]
     if found and skip != "auto":
@@ -578,7 +577,7 @@ def prepare_fit(
             weight=float(settings.skip) if is_weight else None,
             shard=shard,
             rows_at_once=EFFORTS[settings.effort].rows_at_once,
-            largest_table=EFFORTS[settings.effort].largest_table,
+            largest_weight=EFFORTS[settings.effort].largest_weight,
         ).to(device)
     recipe = make_recipe(settings.effort, X.shape[0], X.shape[1], labels.shape[1], path)
     validation = {

@@ -5,7 +5,7 @@ Ridge regression estimates the labels, 1 for those a row has and 0 for the other
 networks, so the two together are better than either. With the estimate p of a label, networks and path are joined as
 a product of probabilities:
 
-    score = mean score of the networks + w (log(max(p, 0) + 0.02) + b log inverse propensity),    b = 0.8 or 0.7
+    score = mean score of the networks + w (log(max(p, 0) + 0.02) + b log inverse propensity)
 
 The penalty of ridge regression holds rare labels back, whose few rows cannot outweigh it; the inverse propensity (Jain
 et al. 2016) balances this. As a factor it moves only labels that the path holds possible. Added to p itself, it would
@@ -33,13 +33,13 @@ more about a label, and a second ridge regression, of the labels on the left-out
 
     C = (P'P + 15 I)^-1 P'Y,    corrected estimate = (P + 3 P C) / 4
 
-Second, where the kernel path fits, the default is the best of the kernel path, the linear path, and the mean of their
-estimates. Both decisions are made by left-out estimates, with the balance for rare labels, by the geometric mean of
-nDCG@5 and PSnDCG@5.
+Second, where the kernel path fits, the default is the better of the kernel path and the linear path. Both decisions are
+made by left-out estimates, with the balance b for rare labels, by the geometric mean of nDCG@5 and PSnDCG@5.
 
 **The weight w.** Where rows have many features for their number, regression comes close to all that can be learned;
 where they have few, networks are better. The effective number of parameters of the linear path per row,
-r = tr(X (X'X + c I)^-1 X') / rows, tells these cases apart: w = 300 r^2, at most 12, and for the kernel at least 3.
+r = tr(X (X'X + c I)^-1 X') / rows, tells these cases apart: w = 300 r^2, at most 12 (8 beside
+an ensemble of five), and for the kernel at least 3.
 
 All constants were chosen on held-out training rows of Delicious-1K (r = 0.03) and Eurlex-4K (0.21), and on descriptions
 of Debian packages with their tags (0.28), whole and cut to fewer rows and features.
@@ -67,7 +67,6 @@ from plackett.neural.networks import Rows, SparseRows
 
 LARGEST_WIDTH = 10_000
 """Features: a matrix of features x features is factorised."""
-LARGEST_WEIGHT = 12.0
 _WEIGHT_OF_SQUARE = 300.0
 _SMALLEST_ESTIMATE = 0.02
 _PRODUCTS_AT_ONCE = 1 << 23
@@ -205,16 +204,16 @@ class Ridge:
         # The condition number is at most rows / 0.25, so that scores in single precision are right to four digits.
         self._factor = torch.linalg.cholesky(matrix.float())
         share = _effective_parameters(self._factor, penalty) / X.shape[0]
-        self.weight = min(LARGEST_WEIGHT, _WEIGHT_OF_SQUARE * share**2)
+        self.weight = _WEIGHT_OF_SQUARE * share**2
         """Of the path beside the networks, from the effective number of parameters."""
 
-    def path(self, labels: PathLabels, weight: float | None = None) -> LinearPath:
-        """Fit to labels; `weight` is that of the path beside the networks, None: `self.weight`."""
+    def path(self, labels: PathLabels, weight: float) -> LinearPath:
+        """Fit to labels; `weight` is that of the path beside the networks."""
         solution = self._solution(labels)
         path = LinearPath(len(solution) - 1, solution.shape[1])
         path.weight.data = solution[:-1].contiguous()
         path.bias.data = solution[-1] * self._unit
-        path.join(labels, self.weight if weight is None else weight)
+        path.join(labels, weight)
         return path
 
     def _solution(self, labels: PathLabels) -> Tensor:
@@ -273,6 +272,8 @@ LARGEST_PART = 16_384
 """Rows solved at once: matrices of rows x rows are factorised."""
 LARGEST_COUNT = 32_768
 """Rows, which the model keeps."""
+LARGEST_TABLE = 1 << 25
+"""Weights of a kernel path, rows x labels: every prediction multiplies them all."""
 LARGEST_POINTS = 160_000_000
 """Entries of the rows that are kept."""
 LARGEST_CORRECTED = 4_096
@@ -284,17 +285,13 @@ _KERNEL_PENALTY, _CORRECTION_PENALTY, _CORRECTED_SHARE, _SMALLEST_KERNEL_WEIGHT 
 
 
 class KernelPath(_Path):
-    """Estimates k(rows, points) @ weight + rows @ slope + bias; inputs: points.
+    """Estimates k(rows, points) @ weight + bias; inputs: points.
 
-    points (features, points), each point a row of the training data; rate: 1 / 2u; slope (features, labels), only if
-    `has_slope`.
+    points (features, points), each point a row of the training data; rate: 1 / 2u.
     """
 
-    def __init__(
-        self, width: int, points: int, labels: int, is_logarithmic: bool = True, has_slope: bool = False
-    ) -> None:
+    def __init__(self, width: int, points: int, labels: int, is_logarithmic: bool = True) -> None:
         super().__init__(points, labels, is_logarithmic)
-        self.slope = nn.Parameter(torch.zeros(width, labels), requires_grad=False) if has_slope else None
         self.points = nn.Parameter(torch.zeros(width, points), requires_grad=False)
         self.rate = nn.Parameter(torch.ones(()), requires_grad=False)
 
@@ -307,19 +304,7 @@ class KernelPath(_Path):
         return squares.sqrt_().mul_(-self.rate).exp_()  # in place: this takes as long as the product
 
     def estimates(self, rows: Rows) -> Tensor:
-        estimates = self.kernel(rows) @ self.weight + self.bias
-        return estimates if self.slope is None else estimates + product(rows, self.slope)
-
-    def average_with(self, linear: LinearPath) -> None:
-        """Make the estimates the mean of both."""
-        self.slope = nn.Parameter(linear.weight.data / 2.0, requires_grad=False)
-        self.weight.data /= 2.0
-        self.bias.data = (self.bias.data + linear.bias.data) / 2.0
-
-    def keep_labels(self, kept: slice) -> None:
-        super().keep_labels(kept)
-        if self.slope is not None:
-            self.slope.data = self.slope.data[:, kept].contiguous()
+        return self.kernel(rows) @ self.weight + self.bias
 
 
 def _squares(rows: Rows) -> Tensor:
@@ -332,9 +317,9 @@ def _squares(rows: Rows) -> Tensor:
     )
 
 
-def kernel_path_fits(rows: int, width: int, labels: int, largest_table: int) -> bool:
+def kernel_path_fits(rows: int, width: int, labels: int) -> bool:
     """Whether the path is small enough to be fitted, stored and used."""
-    is_small = rows * labels <= largest_table and rows * width <= LARGEST_POINTS
+    is_small = rows * labels <= LARGEST_TABLE and rows * width <= LARGEST_POINTS
     return rows <= LARGEST_COUNT and width <= LARGEST_WIDTH and is_small
 
 
@@ -392,23 +377,17 @@ class KernelRegression:
             self.path.weight.data.lerp_(self.path.weight.data @ matrix, _CORRECTED_SHARE)
             self.path.bias.data.lerp_(self.path.bias.data @ matrix, _CORRECTED_SHARE)
 
-    def choose_kind(self, ridge: Ridge) -> str:
-        """The best of "kernel", "linear" (the regression of the same rows is given), and the "mean" of their estimates.
+    def is_better_than(self, ridge: Ridge) -> bool:
+        """Whether left-out estimates are better than those of the linear regression of the same rows.
 
-        With several parts, all are judged as fitted to the first part.
+        With several parts, both are judged as fitted to the first part.
         """
         rows, step = slice(0, None, self._parts), self._judged.step // self._parts
         if self._parts > 1:
             ridge = Ridge(self._X[rows], self._row_weights[rows])
         linear = ridge.left_out_estimates(self._labels.of_rows(rows), slice(0, None, step))
-        kernel = self._left_out_and_judged
         labels = self._labels.of_rows(self._judged)
-        qualities = {
-            "kernel": labels.quality(kernel),
-            "linear": labels.quality(linear),
-            "mean": labels.quality((kernel + linear) / 2.0),
-        }
-        return max(qualities, key=lambda kind: qualities[kind])
+        return labels.quality(self._left_out_and_judged) > labels.quality(linear)
 
 
 def _judged_rows(rows: int, parts: int = 1) -> slice:
@@ -472,14 +451,12 @@ def _solve(
 # Both
 
 
-def describe_limits(kind: str, largest_table: int) -> str:
-    """The sizes that a path can have, for people."""
-    if kind == "linear":
-        return f"at most {LARGEST_WIDTH:,} features and {LARGEST_SIZE:,} weights, features x labels"
-    return (
-        f"at most {LARGEST_COUNT:,} rows, {LARGEST_WIDTH:,} features, {largest_table:,} weights, rows x labels, "
-        f"and {LARGEST_POINTS:,} values, rows x features"
-    )
+LIMITS = {
+    "linear": f"at most {LARGEST_WIDTH:,} features and {LARGEST_SIZE:,} weights, features x labels",
+    "kernel": f"at most {LARGEST_COUNT:,} rows, {LARGEST_WIDTH:,} features, {LARGEST_TABLE:,} weights, rows x labels, "
+    f"and {LARGEST_POINTS:,} values, rows x features",
+}
+"""The sizes that a path of each kind can have, for people."""
 
 
 def fit_path(
@@ -489,33 +466,30 @@ def fit_path(
     kind: str,
     *,
     weight: float | None = None,
+    largest_weight: float = 12.0,
     shard: Shard | None = None,
     rows_at_once: int = LARGEST_PART,
-    largest_table: int = 1 << 25,
 ) -> LinearPath | KernelPath:
     """Fit a path to scaled rows.
 
     Args:
-        kind: "linear" or "kernel"; "auto": the best of both and their mean if the kernel path fits, otherwise "linear".
+        kind: "linear" or "kernel"; "auto": the better one if the kernel path fits, otherwise "linear".
         weight: of a linear path beside the networks; None: from the effective number of parameters.
+        largest_weight: the largest that follows from the effective number of parameters.
         shard: the labels that the path is to hold; None: all.
         rows_at_once: see `KernelRegression`.
-        largest_table: weights of a kernel path, with "auto".
     """
     held = slice(None) if shard is None else slice(shard.first, shard.last)
     rows = csr_array(X.cpu().numpy()) if isinstance(X, Tensor) else X
     ridge = Ridge(rows, row_weights)
+    by_data = min(largest_weight, ridge.weight)
     width, count = rows.shape[1], labels.Y.shape[1]
-    if kind == "linear" or (kind == "auto" and not kernel_path_fits(rows.shape[0], width, count, largest_table)):
-        return ridge.path(labels.select(held), weight)
-    regression = KernelRegression(rows, labels, row_weights, rows_at_once)
-    if kind == "auto" and linear_path_fits(width, count) and regression.has_enough_rows:
-        kind = regression.choose_kind(ridge)
-        if kind == "linear":
-            return ridge.path(labels.select(held))
-    path = regression.path
-    if kind == "mean":
-        path.average_with(ridge.path(labels))
-    path.join(labels, max(ridge.weight, _SMALLEST_KERNEL_WEIGHT))
-    path.keep_labels(held)  # corrections need all labels
-    return path
+    if kind == "kernel" or (kind == "auto" and kernel_path_fits(rows.shape[0], width, count)):
+        regression = KernelRegression(rows, labels, row_weights, rows_at_once)
+        is_open = kind == "auto" and linear_path_fits(width, count) and regression.has_enough_rows
+        if not is_open or regression.is_better_than(ridge):
+            path = regression.path
+            path.join(labels, max(by_data, _SMALLEST_KERNEL_WEIGHT))
+            path.keep_labels(held)  # corrections need all labels
+            return path
+    return ridge.path(labels.select(held), by_data if weight is None else weight)
