@@ -439,7 +439,8 @@ def _solve(
         matrix[first:last, :last] = path.kernel(rows, points[:, :last]).numpy()
     matrix.reshape(-1)[:: len(matrix) + 1] += penalties
     signs = np.random.default_rng(0).choice(np.array([-1.0, 1.0], np.float32), (len(penalties), _SIGNS))
-    sides = np.asfortranarray(np.hstack([targets, signs]))
+    sides = np.empty((len(penalties), targets.shape[1] + signs.shape[1]), np.float32, order="F")
+    sides[:, : targets.shape[1]], sides[:, targets.shape[1] :] = targets, signs
     # scipy's factorisation is faster than that of torch. It counts columns first, so the triangle is the upper one.
     factor = cho_factor(matrix.T, overwrite_a=True, check_finite=False)
     solved = cho_solve(factor, sides, overwrite_b=True, check_finite=False)
