@@ -443,10 +443,11 @@ def _solve(
     sides[:, : targets.shape[1]], sides[:, targets.shape[1] :] = targets, signs
     # scipy's factorisation is faster than that of torch. It counts columns first, so the triangle is the upper one.
     factor = cho_factor(matrix.T, overwrite_a=True, check_finite=False)
-    solved = cho_solve(factor, sides, overwrite_b=True, check_finite=False)
+    solved: Any = cho_solve(factor, sides, overwrite_b=True, check_finite=False)
     estimated = (signs * solved[:, targets.shape[1] :]).mean(1)
     # The kernel has eigenvalues of at least 0 and the diagonal 1.
-    return solved[:, : targets.shape[1]], np.clip(estimated, 1.0 / (1.0 + penalties), 1.0 / penalties)
+    diagonal = np.clip(estimated, 1.0 / (1.0 + penalties), 1.0 / penalties).astype(np.float32)
+    return solved[:, : targets.shape[1]], diagonal
 
 
 # Both
