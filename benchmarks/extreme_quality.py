@@ -1,13 +1,15 @@
 """Prediction quality of ExtremeClassifier on Delicious-1K and Eurlex-4K, compared with napkinXC.
 
-    python benchmarks/extreme_quality.py [fast] [default] [best] [times] [ablation] [definitions] [--seeds 5]
-                                          [--only eurlex-4k] [--rounds 1]
+    python benchmarks/extreme_quality.py [fast] [default] [best] [times] [ablation] [shapes] [definitions]
+                                          [--seeds 5] [--only eurlex-4k] [--rounds 1]
 
 fast, default, best   ExtremeClassifier(effort=...) with random_state 0, E, 2 E, ... for ensembles of E networks: member
               m of a model with random_state s is the network of seed s + m, so no two models share a network. From the
               same networks also: without the path beside them, and one with it
 ablation      on rows held out of training: parts of the recipe added alone to a plain network, and taken away alone
               from the whole; regularisers added to the whole
+shapes        the default recipe, and the same with fewer or more units or epochs, on generated data of three shapes;
+              three seeds
 times         seconds of a fit at efforts fast and default, and of napkinXC's label tree and binary relevance, in turns,
               --rounds times; with more than one round, the median. Quality of the peers
 definitions           the definitions of PSP@k and nDCG@k that Ma et al. (2021) may have used
@@ -25,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ from rich.console import Console
 from scipy.sparse import csr_matrix
 
 from plackett import ExtremeClassifier, metrics
-from plackett.data import MultilabelData
+from plackett.data import MultilabelData, make_multilabel
 from plackett.experiments import DataFolder
 from plackett.experiments.multilabel_data import PLACES, load, measure_top_labels, short_name
 from plackett.experiments.pl_partition.multilabel_table import EXPERIMENT, PUBLISHED, make_model
@@ -227,6 +229,68 @@ def show_ablation(name: str, done: dict[str, Any]) -> None:
         report(f"{short_name(name)}, {ABLATION}", columns, rows, console)
 
 
+SHAPES: dict[str, dict[str, Any]] = {
+    "few rows, many features": {
+        "n_rows": 2000, "n_features": 30_000, "n_labels": 1000, "labels_per_row": 5, "features_per_row": 100,
+    },
+    "many rows, few labels": {
+        "n_rows": 40_000, "n_features": 2000, "n_labels": 200, "labels_per_row": 3, "features_per_row": 30,
+    },
+    "many labels per row": {
+        "n_rows": 8000, "n_features": 1000, "n_labels": 1000, "labels_per_row": 20, "features_per_row": 40,
+    },
+}  # fmt: skip
+VARIANTS = {
+    "as it is": (1, 1), "quarter of the units": (0.25, 1), "twice the units": (2, 1),
+    "half the epochs": (1, 0.5), "twice the epochs": (1, 2),
+}  # fmt: skip
+
+
+@cache
+def make_shape(shape: str) -> tuple[MultilabelData, MultilabelData, dict[str, Any], str]:
+    """Training and 2,000 test rows, the default recipe, and the kind of path."""
+    sizes = SHAPES[shape]
+    data = make_multilabel(**sizes | {"n_rows": sizes["n_rows"] + 2000}, signal=0.2, random_state=0)
+    train, test = data.select(range(2000, len(data))), data.select(range(2000))
+    model = ExtremeClassifier(epochs=1, progress=False).fit(train)
+    return train, test, model.recipe_, type(model.path_).__name__
+
+
+def vary_recipe(shape: str, units: float, epochs: float) -> dict[str, Any]:
+    train, test, recipe, path = make_shape(shape)
+    varied = {
+        "hidden_sizes": [round(units * recipe["hidden_sizes"][0])],
+        "epochs": max(1, round(epochs * recipe["epochs"])),
+    }
+    found, seconds = [], []
+    for seed in range(3):
+        start = time.perf_counter()
+        model = ExtremeClassifier(**varied, random_state=100 * seed, progress=False).fit(train)
+        seconds.append(time.perf_counter() - start)
+        found.append(measure(model.predict_top(test.X, max(PLACES))[0], train, test))
+    measures = {metric: [cell[metric] for cell in found] for metric in ("P", "PSP")}
+    return {"recipe": recipe, "path": path, "fit": round(float(np.median(seconds)), 1), **measures}
+
+
+def run_shapes(cells: Cells) -> None:
+    for shape in SHAPES:
+        for variant, factors in VARIANTS.items():
+            cells.run(f"shapes/{shape}/{variant}", partial(vary_recipe, shape, *factors))
+
+
+def show_shapes(done: dict[str, Any]) -> None:
+    for shape in SHAPES:
+        found = {variant: done[key] for variant in VARIANTS if (key := f"shapes/{shape}/{variant}") in done}
+        rows = []
+        for variant, cell in found.items():
+            seeds = [{metric: cell[metric][seed] for metric in ("P", "PSP")} for seed in range(len(cell["P"]))]
+            measures = [text for metric in ("P", "PSP") for text in mean_and_error(seeds, metric)[:3]]
+            rows.append([variant, f"{cell['fit']:.1f}", *measures])
+        if rows:
+            columns = ["", "s", *(f"{m}@{k}" for m in ("P", "PSP") for k in PLACES[:3])]
+            report(f"{shape}: {cell['recipe']}, {cell['path']}", columns, rows, console)
+
+
 def run_definitions(cells: Cells, name: str, train: MultilabelData, test: MultilabelData) -> None:
     """Compute PSP@k and nDCG@k of one network like the paper's under several definitions."""
 
@@ -299,7 +363,9 @@ def show(done: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("kinds", nargs="*", default=["fast", "default", "best", "times", "ablation", "definitions"])
+    parser.add_argument(
+        "kinds", nargs="*", default=["fast", "default", "best", "times", "ablation", "shapes", "definitions"]
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", choices=DATA_SETS)
     parser.add_argument("--rounds", type=int, default=1)
@@ -316,4 +382,7 @@ if __name__ == "__main__":
             run_ablation(kept, arguments.seeds, data_set, both[0])
         if "definitions" in arguments.kinds:
             run_definitions(kept, data_set, *both)
+    if "shapes" in arguments.kinds:
+        run_shapes(kept)
     show(kept.done)
+    show_shapes(kept.done)
