@@ -703,7 +703,7 @@ def test_kind_of_path_is_chosen_by_left_out_rows(data: MultilabelData, monkeypat
     half[:, :15] = 0.0
     regression = KernelRegression(X, labels, np.ones(300))
     for kernel, linear, is_better in ((truth, half, True), (half, truth, False)):
-        regression._left_out_and_judged = kernel
+        regression._judged_estimates = kernel
         monkeypatch.setattr(Ridge, "left_out_estimates", lambda *_, linear=linear: linear)
         assert regression.is_better_than(Ridge(X, np.ones(300))) is is_better
     scores = np.log(half + 0.02) + 0.8 * np.log(inverse_propensity(data.Y))

@@ -351,7 +351,7 @@ class KernelRegression:
             self.path.weight.data[rows] = torch.from_numpy(solution / self._parts)
             self._left_out[rows] -= solution / diagonal[:, None]
         self._judged = _judged_rows(X.shape[0], self._parts)
-        self._left_out_and_judged = self._left_out[self._judged]
+        self._judged_estimates = self._left_out[self._judged]
         if labels.propensity == 0 and labels.Y.shape[1] <= LARGEST_CORRECTED and self.has_enough_rows:
             self._correct(Correction(self._left_out, labels, row_weights))
 
@@ -371,8 +371,8 @@ class KernelRegression:
     def _correct(self, correction: Correction) -> None:
         """Correct the estimates where that helps."""
         labels, corrected = self._labels.of_rows(self._judged), correction.left_out_estimates(self._judged)
-        if labels.quality(corrected) > labels.quality(self._left_out_and_judged):
-            self._left_out_and_judged = corrected
+        if labels.quality(corrected) > labels.quality(self._judged_estimates):
+            self._judged_estimates = corrected
             matrix = torch.from_numpy(correction.matrix)
             self.path.weight.data.lerp_(self.path.weight.data @ matrix, _CORRECTED_SHARE)
             self.path.bias.data.lerp_(self.path.bias.data @ matrix, _CORRECTED_SHARE)
@@ -387,7 +387,7 @@ class KernelRegression:
             ridge = Ridge(self._X[rows], self._row_weights[rows])
         linear = ridge.left_out_estimates(self._labels.of_rows(rows), slice(0, None, step))
         labels = self._labels.of_rows(self._judged)
-        return labels.quality(self._left_out_and_judged) > labels.quality(linear)
+        return labels.quality(self._judged_estimates) > labels.quality(linear)
 
 
 def _judged_rows(rows: int, parts: int = 1) -> slice:
@@ -428,7 +428,7 @@ def _solve(
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """(K + penalties)^-1 targets and the diagonal of (K + penalties)^-1, K the kernel of the rows.
 
-    The diagonal is estimated with random signs (Bekas, Kokiopoulou and Saad 2007), to about 2% with 256 of them.
+    The diagonal is estimated with random signs (Bekas, Kokiopoulou and Saad 2007).
     """
     points = torch.from_numpy(X.T.toarray().astype(np.float32, order="C"))
     matrix = np.empty((len(penalties), len(penalties)), np.float32)  # only the lower triangle is filled and read
