@@ -25,7 +25,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -97,22 +97,24 @@ ABLATION: dict[str, Any] = {"rows": 3000, "held out": 2500, "hidden_sizes": (128
 
 @dataclass
 class Parts:
-    """Scores of the test rows: of each network by its seed, and of the path beside the networks."""
+    """Scores of the test rows: of each network, and of the path beside the networks."""
 
     train: MultilabelData
     test: MultilabelData
     path: np.ndarray
-    networks: list[np.ndarray] = field(default_factory=list)
+    networks: list[np.ndarray]
 
-    def measure(self, members: range, *, path: bool = True) -> dict[str, list[float]]:
-        scores = np.mean([self.networks[member] for member in members], 0) if members else np.zeros_like(self.path)
+    def measure(self, members: int, *, path: bool = True) -> dict[str, list[float]]:
+        """Measure the mean of the first networks."""
+        scores = np.mean(self.networks[:members], 0) if members else np.zeros_like(self.path)
         top = np.argsort(-(scores + self.path if path else scores), axis=1, kind="stable")[:, : max(PLACES)]
         return measure(top, self.train, self.test)
 
-    def model(self, members: range) -> dict[str, Any]:
-        parts = {"without the path": self.measure(members, path=False), "path alone": self.measure(range(0))}
-        if len(members) > 1:
-            parts["one network"] = self.measure(members[:1])
+    def model(self) -> dict[str, Any]:
+        members = len(self.networks)
+        parts = {"without the path": self.measure(members, path=False), "path alone": self.measure(0)}
+        if members > 1:
+            parts["one network"] = self.measure(1)
         return {"parts": parts, **self.measure(members)}
 
 
@@ -124,20 +126,17 @@ def run_effort(cells: Cells, effort: str, seeds: int, name: str, train: Multilab
     """Evaluate a model of each seed. The path is the same for all."""
     if sum(key.startswith(f"{effort}/{name}/") for key in cells.done) >= seeds:
         return
-    model = fit_one(train, effort, 0)
-    recipe, parts = model.recipe_, Parts(train, test, np.zeros(0))
-    size = recipe["ensemble"]
+    model = fit_one(train, effort, 0, epochs=1)  # for the path, and the sizes that depend on it
+    size, sizes = model.recipe_["ensemble"], {key: model.recipe_[key] for key in ("hidden_sizes", "epochs")}
     with torch.no_grad():
-        parts.path = model.path_(rows_on_device(model._scaled(test.X), torch.device("cpu"))).numpy()
-    model.path_ = None
-    for seed in range(seeds * size):
-        if seed > 0:  # with the same sizes, which depend on the path
-            sizes = {key: recipe[key] for key in ("hidden_sizes", "epochs")}
-            model = fit_one(train, effort, seed, skip=None, **sizes)
-        parts.networks.append(model.predict(test.X))
-        if (seed + 1) % size == 0:
-            members = range(seed + 1 - size, seed + 1)
-            cells.run(f"{effort}/{name}/{members.start}", partial(parts.model, members))
+        path = model.path_(rows_on_device(model._scaled(test.X), torch.device("cpu"))).numpy()
+
+    def work(first: int) -> dict[str, Any]:
+        members = [fit_one(train, effort, seed, skip=None, **sizes) for seed in range(first, first + size)]
+        return Parts(train, test, path, [member.predict(test.X) for member in members]).model()
+
+    for first in range(0, seeds * size, size):
+        cells.run(f"{effort}/{name}/{first}", partial(work, first))
 
 
 def run_times(cells: Cells, name: str, train: MultilabelData, test: MultilabelData, rounds: int) -> None:

@@ -88,7 +88,7 @@ class _LayerChunk:
         if hidden.dtype in (torch.float16, torch.bfloat16):
             scores = (hidden @ weight[part].T).float()
             return scores if bias is None else scores + bias[part].float()
-        out = self.chunks.buffer(self.last - self.first, hidden)
+        out = self.chunks.buffer("scores", self.last - self.first, hidden)
         if bias is None:
             return torch.mm(hidden, weight[part].T, out=out)
         return torch.addmm(bias[part], hidden, weight[part].T, out=out)
@@ -104,7 +104,7 @@ class _LayerChunk:
         return torch.from_numpy(peaks + log_totals)
 
     def gradient(self, scores: Tensor, rest: Tensor, grad_rest: Tensor, grad_own: Tensor) -> Tensor:
-        """The gradient of the loss by these scores. It overwrites them."""
+        """The gradient of the loss by these scores, which it may overwrite."""
         own = grad_own[self.numbers]
         if not self.chunks.has_kernel:
             # A row whose columns are all positive has rest -inf and no gradient; 0 avoids inf - inf.
@@ -113,13 +113,13 @@ class _LayerChunk:
             return pull.index_put_((self.row, self.column), own)
         pulls, matrix, own_typed = -grad_rest.numpy(), scores.numpy(), own.numpy()
         sums = rest.numpy(), np.zeros(len(rest))
+        gradient = self.chunks.buffer("gradient", scores.shape[1], scores)
+        out = gradient.numpy()
         self._run(
-            lambda a, b: gradient_of_others(
-                a, b, matrix, *sums, pulls, self._columns, self._offsets, own_typed, matrix
-            ),
+            lambda a, b: gradient_of_others(a, b, matrix, *sums, pulls, self._columns, self._offsets, own_typed, out),
             matrix.shape,
         )
-        return scores
+        return gradient
 
     def _run(self, call: Any, shape: tuple[int, ...]) -> None:
         with at_most(torch.get_num_threads()):
@@ -134,20 +134,20 @@ class _Chunks:
         self.has_kernel = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
         self.work_type = torch.float32 if like.device.type == "mps" else torch.float64
         self.positives = len(positives.columns)
-        self._buffer: Tensor | None = None
+        self._buffers: dict[str, Tensor] = {}
         self._chunks = [
             _LayerChunk(first, min(first + width, columns), positives, self) for first in range(0, columns, width)
         ]
 
-    def buffer(self, width: int, like: Tensor) -> Tensor:
-        if self._buffer is None:
+    def buffer(self, name: str, width: int, like: Tensor) -> Tensor:
+        if name not in self._buffers:
             widest = max(chunk.last - chunk.first for chunk in self._chunks)
-            self._buffer = like.detach().new_empty(len(like) * widest)
-        return self._buffer[: len(like) * width].view(len(like), width)
+            self._buffers[name] = like.detach().new_empty(len(like) * widest)
+        return self._buffers[name][: len(like) * width].view(len(like), width)
 
     def __iter__(self) -> Iterator[_LayerChunk]:
         yield from self._chunks
-        self._buffer = None  # free it between forward and backward
+        self._buffers.clear()  # free them between forward and backward
 
 
 def check_layer(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:

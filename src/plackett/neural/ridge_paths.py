@@ -432,11 +432,12 @@ def _solve(
     """
     points = torch.from_numpy(X.T.toarray().astype(np.float32, order="C"))
     matrix = np.empty((len(penalties), len(penalties)), np.float32)  # only the lower triangle is filled and read
+    shared = torch.from_numpy(matrix)  # torch writes with all threads: the first touch of memory takes seconds
     size = max(1, _PRODUCTS_AT_ONCE // len(penalties))
     for first in range(0, len(penalties), size):
         rows = SparseRows(X[first : first + size], torch.device("cpu"))
         last = first + rows.shape[0]
-        matrix[first:last, :last] = path.kernel(rows, points[:, :last]).numpy()
+        shared[first:last, :last] = path.kernel(rows, points[:, :last])
     matrix.reshape(-1)[:: len(matrix) + 1] += penalties
     signs = np.random.default_rng(0).choice(np.array([-1.0, 1.0], np.float32), (len(penalties), _SIGNS))
     sides = np.empty((len(penalties), targets.shape[1] + signs.shape[1]), np.float32, order="F")
