@@ -15,7 +15,7 @@ from data_folder import real_data
 from networks import assert_same, check_function_is_saved_by_name, weights_of
 from processes import run_alone
 from scipy.linalg import hadamard
-from scipy.sparse import coo_array, csr_array, random_array, vstack
+from scipy.sparse import coo_array, csr_array, hstack, random_array, vstack
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -49,9 +49,12 @@ from plackett.neural import (
 from plackett.neural.extreme_fitting import EFFORTS, batches_of_rows, make_recipe
 from plackett.neural.ridge_paths import (
     Correction,
+    DualRidge,
+    IterativeRidge,
     KernelPath,
     KernelRegression,
     LinearPath,
+    NormalRidge,
     PathLabels,
     Ridge,
     fit_path,
@@ -505,10 +508,18 @@ def linear_path_by_hand(X: Any, Y: Any, row_weights: Any, propensity: float) -> 
 
 
 @pytest.mark.parametrize(("propensity", "weight"), [(0.0, 2.0), (0.7, 2.0), (0.0, None)])
+@pytest.mark.parametrize("kind", [NormalRidge, DualRidge, IterativeRidge])
 def test_linear_path_is_a_ridge_regression(
-    propensity: float, weight: float | None, data: MultilabelData, rng: np.random.Generator
+    kind: type[Ridge],
+    propensity: float,
+    weight: float | None,
+    data: MultilabelData,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The weight that follows the data comes from an estimated trace: 64 probes, one standard error below 2 %."""
+    monkeypatch.setattr("plackett.neural.ridge_paths.make_ridge", kind)
+    monkeypatch.setattr("plackett.neural.ridge_paths._SMALLEST_RESIDUAL", 1e-6)
     X, row_weights = norm_rows(data.X), rng.uniform(0.5, 2.0, len(data))
     labels = PathLabels(data.Y, inverse_propensity(data.Y), propensity)
     path = fit_path(X, labels, row_weights, "linear", weight=weight)
@@ -620,11 +631,12 @@ def test_corrections_are_a_ridge_regression(rng: np.random.Generator) -> None:
         )
 
 
-def test_linear_estimates_of_left_out_rows(data: MultilabelData, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("kind", [NormalRidge, DualRidge])
+def test_linear_estimates_of_left_out_rows(kind: type[Ridge], data: MultilabelData, rng: np.random.Generator) -> None:
     """They are those of a regression without the row. Its own unit of rows would differ, so all rows have one norm."""
     X, row_weights = norm_rows(data.X), rng.uniform(0.5, 2.0, len(data))
     labels = as_path_labels(data.Y)
-    found = Ridge(X, row_weights).left_out_estimates(labels, slice(0, None, 60))
+    found = kind(X, row_weights).left_out_estimates(labels, slice(0, None, 60))
     design = np.column_stack([X.toarray(), np.full(len(data), 16.0)]).astype(np.float64)
     weights, targets = row_weights / row_weights.mean(), (data.Y.toarray() > 0).astype(np.float64)
     for row, left_out in zip(range(0, 300, 60), found, strict=True):
@@ -704,8 +716,8 @@ def test_kind_of_path_is_chosen_by_left_out_rows(data: MultilabelData, monkeypat
     regression = KernelRegression(X, labels, np.ones(300))
     for kernel, linear, is_better in ((truth, half, True), (half, truth, False)):
         regression._judged_estimates = kernel
-        monkeypatch.setattr(Ridge, "left_out_estimates", lambda *_, linear=linear: linear)
-        assert regression.is_better_than(Ridge(X, np.ones(300))) is is_better
+        monkeypatch.setattr(NormalRidge, "left_out_estimates", lambda *_, linear=linear: linear)
+        assert regression.is_better_than(NormalRidge(X, np.ones(300))) is is_better
     scores = np.log(half + 0.02) + 0.8 * np.log(inverse_propensity(data.Y))
     product = multilabel_ndcg(scores, data.Y, k=5) * propensity_scored_ndcg(
         scores, data.Y, inverse_propensity(data.Y), k=5
@@ -827,10 +839,35 @@ def test_linear_path_grows_with_features(data: MultilabelData) -> None:
         if "objective" not in options:
             with pytest.raises(ValueError, match=r"skip='linear' requires .*; set skip=None"):
                 ExtremeClassifier(**{**SETTINGS, **options, "skip": "linear"}).fit(data.X, Y)
-    wide = csr_array((np.ones(4), np.array([0, 5, 9, 10_000]), np.array([0, 1, 2, 3, 4])), shape=(4, 10_001))
-    with pytest.raises(ValueError, match=r"skip=2\.0 requires at most 10,000 features"):
-        ExtremeClassifier(**SETTINGS, skip=2.0).fit(wide, data.Y[:4])
-    assert ExtremeClassifier(**SETTINGS).fit(wide, data.Y[:4]).path_ is None
+
+
+def test_linear_path_of_many_features(data: MultilabelData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smaller equations are solved, or if both are large, conjugate gradients: to the same solution."""
+    options = {**SETTINGS, "epochs": 1}
+    features = data.X.shape[1]
+    wide = csr_array(hstack([data.X, csr_array((300, 10_001 - features))]))
+
+    def fitted(X: Any, kind: type[Ridge]) -> Any:
+        assert type(ridge_paths.make_ridge(norm_rows(X), np.ones(300))) is kind
+        return ExtremeClassifier(**options, skip=2.0).fit(X, data.Y).path_.weight.numpy()
+
+    wanted = fitted(data.X, NormalRidge)
+    found = fitted(wide, DualRidge)
+    np.testing.assert_allclose(found[:features], wanted, rtol=1e-3, atol=1e-5)  # single precision
+    np.testing.assert_array_equal(found[features:], 0.0)
+    assert ExtremeClassifier(**options).fit(wide, data.Y).path_ is not None
+    monkeypatch.setattr("plackett.neural.ridge_paths.LARGEST_PART", 299)
+    monkeypatch.setattr("plackett.neural.ridge_paths._SIDES_AT_ONCE", 7)
+    iterated = fitted(wide, IterativeRidge)
+    error = norm_rows(data.X) @ (iterated[:features] - wanted)
+    assert 0.0 < np.abs(error).max() < 0.01  # the residual is 0.1 %; scores take log(0.02 + estimate)
+    np.testing.assert_array_equal(iterated[features:], 0.0)
+    monkeypatch.setattr("plackett.neural.ridge_paths.LARGEST_POINTS", 0)
+    monkeypatch.setattr("plackett.neural.ridge_paths.LARGEST_WORK", data.X.nnz * 30 - 1)
+    message = r"skip=2\.0 requires at most 134,217,728 weights.*got 300 rows, 10,001 features, .* entries and 30 labels"
+    with pytest.raises(ValueError, match=message):
+        ExtremeClassifier(**options, skip=2.0).fit(wide, data.Y)
+    assert ExtremeClassifier(**options).fit(wide, data.Y).path_ is None
 
 
 def test_square_roots_keep_signs_and_norms(rng: np.random.Generator) -> None:

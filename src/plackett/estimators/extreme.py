@@ -103,9 +103,9 @@ class ExtremeClassifier(NeuralEstimator):
         skip: a path from the features to all labels, alongside the networks, fitted in closed form and added to their
             mean score (`plackett.neural.ridge_paths`): "linear", ridge regression, weighted by the shape of the data; a
             number, the same with that weight; "kernel", kernel ridge regression, which keeps the training rows in the
-            model; None, no path. "auto": for the objectives partition and lower_bound, up to 10,000 scaled features,
-            labels without grades and a hidden layer, "linear", or for data of moderate size (docs/extreme.md has the
-            limits) the better of "linear" and "kernel" on rows left out one by one.
+            model; None, no path. "auto": for the objectives partition and lower_bound, scaled features, labels without
+            grades and a hidden layer, "linear" if it is small enough (docs/extreme.md has the limits), or for data of
+            moderate size the better of "linear" and "kernel" on rows left out one by one.
         balance: how much the path raises rare labels: by their inverse propensity to this power. Lower values gain
             precision, higher ones the propensity-scored metrics. None: set by `effort`.
         regularizer: "glas" pulls the inner products of labels' weights towards their co-occurrence; "smoothing" softens

@@ -491,12 +491,13 @@ def _has_path(settings: ExtremeSettings, X: Any, labels: csr_array) -> bool:
         return False
     rows, features = X.shape
     count = labels.shape[1]
+    entries = X.nnz if is_sparse(X) else rows * features
     is_small = {
-        "linear": ridge_paths.linear_path_fits(features, count),
+        "linear": ridge_paths.linear_path_fits(rows, features, count, entries),
         "kernel": ridge_paths.kernel_path_fits(rows, features, count),
     }
     kind = "kernel" if skip == "kernel" or (skip == "auto" and is_small["kernel"]) else "linear"
-    size = f"{rows:,} rows, {features:,} features and {count:,} labels"
+    size = f"{rows:,} rows, {features:,} features, {entries:,} entries and {count:,} labels"
     obstacles = {
         "features that are scaled, got scaling='none'": choose_scaling(settings.scaling, X) == "none",
         "at least 3 rows": rows < 3,

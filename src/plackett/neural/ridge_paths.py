@@ -13,9 +13,11 @@ also raise labels that are out of the question.
 
 **Linear.** On scaled rows and a constant,
 
-    W = (X'X + c I)^-1 X'Y,    c = 0.25 x mean squared norm of a row
+    W = (X'X + c I)^-1 X'Y = X' (XX' + c I)^-1 Y,    c = 0.25 x mean squared norm of a row
 
-All labels share the matrix, so one factorisation solves them all.
+All labels share the matrix, so one factorisation solves them all: of features x features in the first form, of
+rows x rows in the second, which is the smaller matrix where rows are few. Where both are too large, conjugate gradients
+solve the first form.
 
 **Kernel.** The Laplace kernel of scaled rows,
 
@@ -48,6 +50,7 @@ of Debian packages with their tags (0.28), whole and cut to fewer rows and featu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,7 +58,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse import csr_array, diags_array, hstack
+from scipy.sparse import csc_array, csr_array, diags_array, hstack
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
@@ -66,7 +69,9 @@ from plackett.neural.gram_kernels import add_gram
 from plackett.neural.networks import Rows, SparseRows
 
 LARGEST_WIDTH = 10_000
-"""Features: a matrix of features x features is factorised."""
+"""Features of a linear path, if rows are many: a matrix of features x features is factorised."""
+LARGEST_PART = 16_384
+"""Rows solved at once: a matrix of rows x rows is factorised."""
 _WEIGHT_OF_SQUARE = 300.0
 _SMALLEST_ESTIMATE = 0.02
 _PRODUCTS_AT_ONCE = 1 << 23
@@ -176,17 +181,22 @@ _LINEAR_PENALTY = 0.25
 _LARGEST_DENSITY = 0.1  # of sparse rows; denser ones are multiplied faster as dense matrices
 _PROBES = 64
 _SMALLEST_REST = 1e-3  # the influence of other rows on the estimate of a row; at 0 they say nothing
+_SMALLEST_RESIDUAL, _MOST_STEPS, _SIDES_AT_ONCE = 0.001, 100, 256  # of conjugate gradients
+_TINY = float(np.finfo(np.float32).tiny)
 LARGEST_SIZE = 1 << 27
 """Weights of a linear path."""
+LARGEST_WORK = 1 << 32
+"""Products of a step of conjugate gradients, entries x labels."""
 
 
-def linear_path_fits(width: int, labels: int) -> bool:
-    """Whether the path is small enough to be fitted and stored."""
-    return width <= LARGEST_WIDTH and width * labels <= LARGEST_SIZE
+def linear_path_fits(rows: int, width: int, labels: int, entries: int) -> bool:
+    """Whether the path is small enough to be fitted and stored; entries: of all rows."""
+    is_fast = width <= LARGEST_WIDTH or rows <= LARGEST_PART or entries * labels <= LARGEST_WORK
+    return is_fast and width * labels <= LARGEST_SIZE
 
 
-class Ridge:
-    """The factorised normal equations of scaled rows.
+class Ridge(ABC):
+    """Ridge regression of scaled rows, for all labels at once.
 
     Args:
         X: features.
@@ -198,14 +208,25 @@ class Ridge:
         constant = csr_array(np.full((X.shape[0], 1), self._unit))
         self._design: Any = hstack([X.astype(np.float64), constant], format="csr")
         self._row_weights = row_weights / row_weights.mean()
-        penalty = _LINEAR_PENALTY * self._unit**2
-        matrix = torch.from_numpy(_gram(self._design, self._row_weights))
-        matrix.diagonal().add_(penalty)
-        # The condition number is at most rows / 0.25, so that scores in single precision are right to four digits.
-        self._factor = torch.linalg.cholesky(matrix.float())
-        share = _effective_parameters(self._factor, penalty) / X.shape[0]
-        self.weight = _WEIGHT_OF_SQUARE * share**2
+        self._penalty = _LINEAR_PENALTY * self._unit**2
+        self.weight = _WEIGHT_OF_SQUARE * (_effective_parameters(self._prepare(), self._solve) / X.shape[0]) ** 2
         """Of the path beside the networks, from the effective number of parameters."""
+
+    @abstractmethod
+    def _prepare(self) -> Tensor:
+        """Prepare the equations; return what the penalty adds to the diagonal of their matrix."""
+
+    @abstractmethod
+    def _solve(self, sides: Tensor) -> Tensor:
+        """The equations, for several right-hand sides."""
+
+    @abstractmethod
+    def _solution(self, labels: PathLabels) -> Tensor:
+        """(features + 1, labels)."""
+
+    def _moments(self, labels: PathLabels) -> Any:
+        """X'Y, sparse."""
+        return self._design.T @ (diags_array(self._row_weights) @ labels.targets())
 
     def path(self, labels: PathLabels, weight: float) -> LinearPath:
         """Fit to labels; `weight` is that of the path beside the networks."""
@@ -216,18 +237,111 @@ class Ridge:
         path.join(labels, weight)
         return path
 
-    def _solution(self, labels: PathLabels) -> Tensor:
-        """(features + 1, labels)."""
-        weighted: Any = diags_array(self._row_weights) @ labels.targets()
-        return torch.cholesky_solve(torch.from_numpy((self._design.T @ weighted).toarray()).float(), self._factor)
 
+class FactorisedRidge(Ridge):
+    """By a Cholesky factor, which also gives estimates of left-out rows."""
+
+    def _factorise(self, matrix: Tensor, penalties: Tensor) -> Tensor:
+        """Factorise the matrix, of which the lower triangle is read, with penalties on its diagonal."""
+        matrix.diagonal().add_(penalties)
+        # The condition number is at most rows / 0.25, so that scores in single precision are right to four digits.
+        self._factor = torch.linalg.cholesky(matrix.float())
+        return penalties
+
+    def _solve(self, sides: Tensor) -> Tensor:
+        return torch.cholesky_solve(sides, self._factor)
+
+    @abstractmethod
     def left_out_estimates(self, labels: PathLabels, rows: slice) -> npt.NDArray[np.float32]:
         """Of some rows, each by the regression of all others."""
+
+
+class NormalRidge(FactorisedRidge):
+    """By the normal equations, features x features."""
+
+    def _prepare(self) -> Tensor:
+        matrix = torch.from_numpy(_gram(self._design, self._row_weights))
+        return self._factorise(matrix, torch.full((len(matrix),), self._penalty))
+
+    def _solution(self, labels: PathLabels) -> Tensor:
+        return self._solve(torch.from_numpy(self._moments(labels).toarray()).float())
+
+    def left_out_estimates(self, labels: PathLabels, rows: slice) -> npt.NDArray[np.float32]:
         design = torch.from_numpy(self._design[rows].toarray()).float()
         halves = torch.linalg.solve_triangular(self._factor, design.T, upper=False)
         leverage = halves.square().sum(0).numpy() * self._row_weights[rows].astype(np.float32)
         fitted = (design @ self._solution(labels)).numpy()
         return _left_out(fitted, labels.of_rows(rows).targets().toarray().astype(np.float32), leverage)
+
+
+class DualRidge(FactorisedRidge):
+    """By the dual equations, rows x rows."""
+
+    def _prepare(self) -> Tensor:
+        rows = SparseRows(self._design, torch.device("cpu"))
+        count, width = self._design.shape
+        matrix, size = torch.empty(count, count), max(1, _PRODUCTS_AT_ONCE // width)
+        for first in range(0, count, size):
+            part = torch.from_numpy(self._design[first : first + size].T.toarray()).float()
+            matrix[:, first : first + size] = product(rows, part)
+        return self._factorise(matrix, torch.from_numpy(self._penalty / self._row_weights).float())
+
+    def _solution(self, labels: PathLabels) -> Tensor:
+        return product(SparseRows(csr_array(self._design.T), torch.device("cpu")), self._weights_of_rows(labels))
+
+    def left_out_estimates(self, labels: PathLabels, rows: slice) -> npt.NDArray[np.float32]:
+        """As the kernel regression has them, with the exact diagonal of the inverse."""
+        solved = torch.linalg.solve_triangular(self._factor, torch.eye(len(self._factor))[:, rows], upper=False)
+        targets: Any = labels.of_rows(rows).targets().astype(np.float32).toarray()
+        residuals = self._weights_of_rows(labels)[rows] / solved.square().sum(0)[:, None]
+        return np.asarray(targets - residuals.numpy(), np.float32)
+
+    def _weights_of_rows(self, labels: PathLabels) -> Tensor:
+        """(XX' + c I)^-1 Y."""
+        targets: Any = labels.targets().astype(np.float32).toarray()
+        return self._solve(torch.from_numpy(targets))
+
+
+class IterativeRidge(Ridge):
+    """By conjugate gradients, where both matrices are too large: the normal equations up to a small residual."""
+
+    def _prepare(self) -> Tensor:
+        cpu = torch.device("cpu")
+        weighted = diags_array(self._row_weights) @ self._design
+        self._rows, self._columns = SparseRows(self._design, cpu), SparseRows(csr_array(weighted.T), cpu)
+        return torch.full((self._design.shape[1],), self._penalty)
+
+    def _solve(self, sides: Tensor) -> Tensor:
+        solution, residual = torch.zeros_like(sides), sides.clone()
+        direction, squares = sides.clone(), sides.square().sum(0)
+        goal = _SMALLEST_RESIDUAL**2 * squares
+        for _ in range(_MOST_STEPS):
+            if bool((squares <= goal).all()):
+                break
+            image = product(self._columns, product(self._rows, direction)).add_(direction, alpha=self._penalty)
+            step = squares / (direction * image).sum(0).clamp(min=_TINY)  # 0 for sides of zeros
+            solution.addcmul_(direction, step)
+            residual.addcmul_(image, step, value=-1.0)
+            former, squares = squares, residual.square().sum(0)
+            direction = direction.mul_(squares / former.clamp(min=_TINY)).add_(residual)
+        return solution
+
+    def _solution(self, labels: PathLabels) -> Tensor:
+        """Some labels at once: each takes four columns of memory."""
+        moments = csc_array(self._moments(labels))
+        solution = torch.empty(moments.shape)
+        for first in range(0, moments.shape[1], _SIDES_AT_ONCE):
+            part = slice(first, first + _SIDES_AT_ONCE)
+            solution[:, part] = self._solve(torch.from_numpy(moments[:, part].toarray()).float())
+        return solution
+
+
+def make_ridge(X: csr_array, row_weights: npt.NDArray[np.float64]) -> Ridge:
+    """Solve the smaller equations."""
+    rows, width = X.shape
+    if min(rows / LARGEST_PART, width / LARGEST_WIDTH) > 1.0:
+        return IterativeRidge(X, row_weights)
+    return DualRidge(X, row_weights) if rows < width else NormalRidge(X, row_weights)
 
 
 def _left_out(
@@ -258,18 +372,15 @@ def squared_norms(X: csr_array) -> npt.NDArray[np.float64]:
     return np.asarray(np.bincount(row, X.data.astype(np.float64) ** 2, X.shape[0]), np.float64)
 
 
-def _effective_parameters(factor: Tensor, penalty: float) -> float:
+def _effective_parameters(penalties: Tensor, solve: Callable[[Tensor], Tensor]) -> float:
     """The trace of (X'X + c I)^-1 X'X = size - c tr (X'X + c I)^-1, by Hutchinson's estimator with random signs."""
-    size = len(factor)
-    signs = torch.randint(0, 2, (size, _PROBES), generator=torch.Generator().manual_seed(0)).to(factor) * 2.0 - 1.0
-    trace = float((signs * torch.cholesky_solve(signs, factor)).sum() / _PROBES)
-    return size - penalty * trace
+    size = len(penalties)
+    signs = torch.randint(0, 2, (size, _PROBES), generator=torch.Generator().manual_seed(0)).float() * 2.0 - 1.0
+    return size - float((penalties[:, None] * signs * solve(signs)).sum() / _PROBES)
 
 
 # Kernel
 
-LARGEST_PART = 16_384
-"""Rows solved at once: matrices of rows x rows are factorised."""
 LARGEST_COUNT = 32_768
 """Rows, which the model keeps."""
 LARGEST_TABLE = 1 << 25
@@ -319,8 +430,7 @@ def _squares(rows: Rows) -> Tensor:
 
 def kernel_path_fits(rows: int, width: int, labels: int) -> bool:
     """Whether the path is small enough to be fitted, stored and used."""
-    is_small = rows * labels <= LARGEST_TABLE and rows * width <= LARGEST_POINTS
-    return rows <= LARGEST_COUNT and width <= LARGEST_WIDTH and is_small
+    return rows <= LARGEST_COUNT and rows * labels <= LARGEST_TABLE and rows * width <= LARGEST_POINTS
 
 
 class KernelRegression:
@@ -377,14 +487,14 @@ class KernelRegression:
             self.path.weight.data.lerp_(self.path.weight.data @ matrix, _CORRECTED_SHARE)
             self.path.bias.data.lerp_(self.path.bias.data @ matrix, _CORRECTED_SHARE)
 
-    def is_better_than(self, ridge: Ridge) -> bool:
+    def is_better_than(self, ridge: FactorisedRidge) -> bool:
         """Whether left-out estimates are better than those of the linear regression of the same rows.
 
         With several parts, both are judged as fitted to the first part.
         """
         rows, step = slice(0, None, self._parts), self._judged.step // self._parts
         if self._parts > 1:
-            ridge = Ridge(self._X[rows], self._row_weights[rows])
+            ridge = type(ridge)(self._X[rows], self._row_weights[rows])
         linear = ridge.left_out_estimates(self._labels.of_rows(rows), slice(0, None, step))
         labels = self._labels.of_rows(self._judged)
         return labels.quality(self._judged_estimates) > labels.quality(linear)
@@ -455,9 +565,10 @@ def _solve(
 
 
 LIMITS = {
-    "linear": f"at most {LARGEST_WIDTH:,} features and {LARGEST_SIZE:,} weights, features x labels",
-    "kernel": f"at most {LARGEST_COUNT:,} rows, {LARGEST_WIDTH:,} features, {LARGEST_TABLE:,} weights, rows x labels, "
-    f"and {LARGEST_POINTS:,} values, rows x features",
+    "linear": f"at most {LARGEST_SIZE:,} weights, features x labels, and with more than {LARGEST_WIDTH:,} features and "
+    f"{LARGEST_PART:,} rows at most {LARGEST_WORK:,} products, entries of X x labels",
+    "kernel": f"at most {LARGEST_COUNT:,} rows, {LARGEST_TABLE:,} weights, rows x labels, and {LARGEST_POINTS:,} "
+    "values, rows x features",
 }
 """The sizes that a path of each kind can have, for people."""
 
@@ -484,13 +595,13 @@ def fit_path(
     """
     held = slice(None) if shard is None else slice(shard.first, shard.last)
     rows = csr_array(X.cpu().numpy()) if isinstance(X, Tensor) else X
-    ridge = Ridge(rows, row_weights)
+    ridge = make_ridge(rows, row_weights)
     by_data = min(largest_weight, ridge.weight)
     width, count = rows.shape[1], labels.Y.shape[1]
     if kind == "kernel" or (kind == "auto" and kernel_path_fits(rows.shape[0], width, count)):
         regression = KernelRegression(rows, labels, row_weights, rows_at_once)
-        is_open = kind == "auto" and linear_path_fits(width, count) and regression.has_enough_rows
-        if not is_open or regression.is_better_than(ridge):
+        can_choose = kind == "auto" and width * count <= LARGEST_SIZE and regression.has_enough_rows
+        if not (can_choose and isinstance(ridge, FactorisedRidge)) or regression.is_better_than(ridge):
             path = regression.path
             path.join(labels, max(by_data, _SMALLEST_KERNEL_WEIGHT))
             path.keep_labels(held)  # corrections need all labels
