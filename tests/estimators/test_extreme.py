@@ -17,6 +17,7 @@ from processes import run_alone
 from scipy.linalg import hadamard
 from scipy.sparse import coo_array, csr_array, hstack, random_array, vstack
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -520,6 +521,7 @@ def test_linear_path_is_a_ridge_regression(
     """The weight that follows the data comes from an estimated trace: 64 probes, one standard error below 2 %."""
     monkeypatch.setattr("plackett.neural.ridge_paths.make_ridge", kind)
     monkeypatch.setattr("plackett.neural.ridge_paths._SMALLEST_RESIDUAL", 1e-6)
+    monkeypatch.setattr("plackett.neural.ridge_paths._FEATURES_TOGETHER", 20)
     X, row_weights = norm_rows(data.X), rng.uniform(0.5, 2.0, len(data))
     labels = PathLabels(data.Y, inverse_propensity(data.Y), propensity)
     path = fit_path(X, labels, row_weights, "linear", weight=weight)
@@ -863,6 +865,9 @@ def test_linear_path_of_many_features(data: MultilabelData, monkeypatch: pytest.
     error = norm_rows(data.X) @ (iterated[:features] - wanted)
     assert 0.0 < np.abs(error).max() < 0.01  # not exact; scores take log(0.02 + estimate)
     np.testing.assert_array_equal(iterated[features:], 0.0)
+    monkeypatch.setattr("plackett.neural.ridge_paths._MOST_STEPS", 1)
+    with pytest.warns(ConvergenceWarning, match=r"approximate: after 1 steps .* above 0\.1%; skip=None"):
+        ExtremeClassifier(**options, skip=2.0).fit(wide, data.Y)
     monkeypatch.setattr("plackett.neural.ridge_paths.LARGEST_POINTS", 0)
     monkeypatch.setattr("plackett.neural.ridge_paths.LARGEST_WORK", data.X.nnz * 30 - 1)
     message = r"skip=2\.0 requires at most 134,217,728 weights.*got 300 rows, 10,001 features, .* entries and 30 labels"

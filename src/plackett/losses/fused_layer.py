@@ -113,7 +113,7 @@ class _LayerChunk:
             return pull.index_put_((self.row, self.column), own)
         pulls, matrix, own_typed = -grad_rest.numpy(), scores.numpy(), own.numpy()
         sums = rest.numpy(), np.zeros(len(rest))
-        gradient = self.chunks.buffer("gradient", scores.shape[1], scores)
+        gradient = self.chunks.buffer("gradient", scores.shape[1], scores)  # in place, the kernel would not vectorise
         out = gradient.numpy()
         self._run(
             lambda a, b: gradient_of_others(a, b, matrix, *sums, pulls, self._columns, self._offsets, own_typed, out),

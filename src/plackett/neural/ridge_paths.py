@@ -49,6 +49,7 @@ of Debian packages with their tags (0.28), whole and cut to fewer rows and featu
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -290,7 +291,10 @@ class DualRidge(FactorisedRidge):
 
     def left_out_estimates(self, labels: PathLabels, rows: slice) -> npt.NDArray[np.float32]:
         """As the kernel regression has them, with the exact diagonal of the inverse."""
-        solved = torch.linalg.solve_triangular(self._factor, torch.eye(len(self._factor))[:, rows], upper=False)
+        chosen = torch.arange(len(self._factor))[rows]
+        unit_vectors = torch.zeros(len(self._factor), len(chosen))
+        unit_vectors[chosen, torch.arange(len(chosen))] = 1.0
+        solved = torch.linalg.solve_triangular(self._factor, unit_vectors, upper=False)
         targets: Any = labels.of_rows(rows).targets().astype(np.float32).toarray()
         residuals = self._weights_of_rows(labels)[rows] / solved.square().sum(0)[:, None]
         return np.asarray(targets - residuals.numpy(), np.float32)
@@ -341,6 +345,15 @@ class IterativeRidge(Ridge):
             corrected = self._preconditioned(residual)
             former, errors = errors, (residual * corrected).sum(0)
             direction.mul_(torch.where(is_open, errors / former, 0.0)).add_(corrected)
+        else:
+            from sklearn.exceptions import ConvergenceWarning
+
+            warnings.warn(
+                f"the path beside the networks is approximate: after {_MOST_STEPS} steps its error is still above "
+                f"{_SMALLEST_RESIDUAL:.1%}; skip=None leaves it out",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
         return solution
 
     def _solution(self, labels: PathLabels) -> Tensor:
